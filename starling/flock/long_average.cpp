@@ -42,7 +42,7 @@ void LongAverage::start() {
     numbers_from_.push_back(flock_->mailbox.next_from(topic_, source.rank));
   for (const Destination& destination : plan_.exchange.destinations) {
     numbers_to_.push_back(flock_->mailbox.next_to(topic_, destination.rank));
-    note_told(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is checked first
+    note_sent(destination.rank, topic_.hash, numbers_to_.back());  // part 0 is checked first
   }
   for (std::size_t index = 0; index < parts_; ++index)
     for (std::size_t i = 0; i < plan_.exchange.sources.size(); ++i) {

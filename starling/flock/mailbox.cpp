@@ -36,7 +36,7 @@ std::string difference_text(Detail means, std::uint64_t sent, std::uint64_t expe
 
 std::string kind_text(std::uint16_t kind) {
   constexpr const char* kTexts[] = {"a point-to-point message",
-                                    "a complaint",
+                                    "a mismatch report",
                                     "a neighbor average",
                                     "a neighbor average in parts",
                                     "an all-reduce",
@@ -229,10 +229,11 @@ void Mailbox::keep(Arrival arrival) {
   }
   // Both sides detected the same mismatch, so this rank has thrown it already.
   if (mismatch_reported(arrival.source(), key)) return;
-  complaints_.push_back({arrival.source(),
-                         key,
-                         {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()}});
-  complained_ = true;
+  received_reports_.push_back(
+      {arrival.source(),
+       key,
+       {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()}});
+  has_received_reports_ = true;
 }
 
 bool Mailbox::mismatch_reported(Rank with, const Key& about) const {
@@ -346,18 +347,17 @@ void Mailbox::disagree(const Expectation& expected, const MessageHeader& header,
   report_mismatch(expected.source, about);
   const Outgoing message = fabric_->reserve(text.size());
   std::memcpy(message.bytes().data(), text.data(), text.size());
-  MessageHeader complaint;
-  complaint.kind = static_cast<std::uint16_t>(MessageKind::mismatch_report);
-  complaint.name = expected.name;
-  complaint.sequence = expected.sequence;
-  fabric_->post(message, complaint, expected.source);
+  MessageHeader report;
+  report.kind = static_cast<std::uint16_t>(MessageKind::mismatch_report);
+  report.name = expected.name;
+  report.sequence = expected.sequence;
+  fabric_->post(message, report, expected.source);
   throw Mismatch(text);
 }
 
 void Mailbox::report_mismatch(Rank with, const Key& about) {
-  std::erase_if(complaints_, [&](const Complaint& complaint) {
-    return complaint.from == with && complaint.about == about;
-  });
+  std::erase_if(received_reports_,
+                [&](const MismatchReport& report) { return report.from == with && report.about == about; });
   reported_mismatches_.emplace_back(with, about);
   if (reported_mismatches_.size() > kReportedMismatches + static_cast<std::size_t>(fabric_->size()))
     reported_mismatches_.pop_front();
@@ -396,15 +396,15 @@ bool Mailbox::overtaken(const Expectation& expected) const {
   return false;
 }
 
-void Mailbox::raise_complaints() {
-  if (!complained_.load(std::memory_order_acquire)) return;
+void Mailbox::raise_reported_mismatch() {
+  if (!has_received_reports_.load(std::memory_order_acquire)) return;
   const std::lock_guard lock(mutex_);
-  if (complaints_.empty()) {
-    complained_ = false;
+  if (received_reports_.empty()) {
+    has_received_reports_ = false;
     return;
   }
-  const std::string text = std::move(complaints_.front().text);
-  complaints_.erase(complaints_.begin());
+  const std::string text = std::move(received_reports_.front().text);
+  received_reports_.erase(received_reports_.begin());
   throw Mismatch(text);
 }
 

@@ -100,7 +100,7 @@ class Mailbox {
   /// Takes in all messages that have arrived, from all ranks.
   void drain_all();
   /// Throws Mismatch if a receiver has reported one about a message of this rank.
-  void raise_complaints();
+  void raise_reported_mismatch();
 
   /// Call it when an operation that awaited this message has thrown: reports about it are ignored, and if it
   /// has not arrived yet (`missing`), it is dropped when it does.
@@ -133,7 +133,7 @@ class Mailbox {
       return static_cast<std::size_t>(key.name + key.sequence * 0xD1B54A32D192ED03u);
     }
   };
-  struct Complaint {
+  struct MismatchReport {
     Rank from;
     Key about;
     std::string text;
@@ -156,8 +156,8 @@ class Mailbox {
   std::unordered_map<std::uint64_t, std::unique_ptr<Topic>> topics_;
   std::map<std::string, std::shared_ptr<const UserCall>, std::less<>> calls_;  // by the beginning of names
   std::unordered_map<Key, std::vector<Arrival>, KeyHash> early_;  // arrived before they were expected
-  std::vector<Complaint> complaints_;
-  std::atomic<bool> complained_{false};
+  std::vector<MismatchReport> received_reports_;
+  std::atomic<bool> has_received_reports_{false};
   std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number
   std::map<std::pair<std::uint64_t, std::uint64_t>, Rank> given_up_;                // name, number
   // the last mismatches that this rank detected itself

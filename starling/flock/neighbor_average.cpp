@@ -30,9 +30,11 @@ NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic
 
 // A destination with its own scale gets its own message.
 void NeighborAverage::note_scales() {
-  const auto& told = plan_.exchange.destinations;
-  if (std::all_of(told.begin(), told.end(), [](const Destination& to) { return to.scale == 1; })) return;
-  for (const Destination& to : told) scales_.push_back(to.scale);
+  const auto& destinations = plan_.exchange.destinations;
+  if (std::all_of(destinations.begin(), destinations.end(),
+                  [](const Destination& to) { return to.scale == 1; }))
+    return;
+  for (const Destination& to : destinations) scales_.push_back(to.scale);
 }
 
 NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights,
@@ -93,7 +95,7 @@ void NeighborAverage::send(const OutgoingRange& range, const Topic& topic, Rank 
   head.detail = detail_;
   head.epoch = plan_.epoch;
   flock_->fabric->post(range, head, to);
-  note_told(to, topic.hash, number);
+  note_sent(to, topic.hash, number);
   sent(range.size());
 }
 
@@ -157,7 +159,7 @@ void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& n
     std::memcpy(message.bytes().data(), &lost, sizeof lost);
     head.sequence = numbers.to[i];
     flock_->fabric->post(message, head, exchange.sources[i].rank);
-    note_told(exchange.sources[i].rank, head.name, head.sequence);
+    note_sent(exchange.sources[i].rank, head.name, head.sequence);
     sent(sizeof lost);
   }
   for (std::size_t i = 0; i < exchange.destinations.size(); ++i) {
@@ -173,11 +175,11 @@ void NeighborAverage::start_receipts(const Exchange& exchange, const Receipts& n
 // A dead receiver sends no receipt; its share is lost, and the next view restarts.
 void NeighborAverage::read_receipts(const Exchange& exchange) {
   in_receipts_ = false;
-  unheard_.assign(exchange.destinations.size(), 0);
-  for (std::size_t i = 0; i < unheard_.size(); ++i) {
+  lost_shares_.assign(exchange.destinations.size(), 0);
+  for (std::size_t i = 0; i < lost_shares_.size(); ++i) {
     const Arrival& receipt = awaited_[exchange.sources.size() + i].arrival;
-    if (receipt) std::memcpy(&unheard_[i], receipt.bytes().data(), sizeof unheard_[i]);
-    unheard_[i] *= exchange.destinations[i].scale;
+    if (receipt) std::memcpy(&lost_shares_[i], receipt.bytes().data(), sizeof lost_shares_[i]);
+    lost_shares_[i] *= exchange.destinations[i].scale;
   }
   awaited_.resize(exchange.sources.size());
 }
@@ -194,7 +196,7 @@ void NeighborAverage::finish_group() {
   for (Piece& piece : pieces_) piece.in = mean.buffer(piece.in.dtype, piece.in.count, piece.offset);
   mine_ = std::move(mean);
   awaited_.clear();
-  unheard_.clear();
+  lost_shares_.clear();
   start_mix();
 }
 
@@ -253,15 +255,15 @@ Outgoing NeighborAverage::scaled(double factor) const {
 bool NeighborAverage::left_out(const Exchange& exchange, std::size_t source, IfLost rule) const {
   if (!awaited_[source].arrival) return true;
   if (rule != IfLost::mutual) return false;
-  for (std::size_t i = 0; i < unheard_.size(); ++i)
-    if (exchange.destinations[i].rank == exchange.sources[source].rank && unheard_[i] != 0) return true;
+  for (std::size_t i = 0; i < lost_shares_.size(); ++i)
+    if (exchange.destinations[i].rank == exchange.sources[source].rank && lost_shares_[i] != 0) return true;
   return false;
 }
 
 double NeighborAverage::own_weight(const Exchange& exchange, bool into_b, IfLost rule) const {
   double own = into_b ? exchange.self_weight_b : exchange.self_weight;
   if (rule == IfLost::returned && receipts_) {
-    for (const double share : unheard_) own += share;
+    for (const double share : lost_shares_) own += share;
     return own;
   }
   for (std::size_t i = 0; i < awaited_.size(); ++i)

@@ -83,7 +83,7 @@ class NeighborAverage final : public Operation {
   bool in_receipts_ = false;
   Receipts group_receipts_, mix_receipts_;
   // by destination: the share of this rank's block that the destination did not get
-  std::vector<double> unheard_;
+  std::vector<double> lost_shares_;
   std::vector<std::uint64_t> numbers_from_;
   std::vector<std::uint64_t> numbers_to_;
 };

@@ -58,7 +58,7 @@ MessageHeader Operation::header(DType dtype, std::size_t count, MemoryKind memor
 
 void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) {
   header.sequence = flock_->mailbox.next_to(topic_, to);
-  note_told(to, header.name, header.sequence);
+  note_sent(to, header.name, header.sequence);
   flock_->fabric->post(range, header, to);
   sent(range.size());
 }
@@ -85,7 +85,8 @@ void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
   failed(error_);
   for (const Awaited& awaited : awaited_) flock_->mailbox.raised(awaited.expectation, awaited.missing());
-  for (const Told& told : told_) flock_->mailbox.raised(told.to, told.name, told.number);
+  for (const SentMessage& message : sent_messages_)
+    flock_->mailbox.raised(message.to, message.name, message.number);
   finish();
   dump_losses(*flock_->runtime, error_);
 }
@@ -259,7 +260,7 @@ void Operation::look_around(Wait wait) {
   const kernel::DeviceScope scope(context_);
   try {
     flock_->runtime->check_membership();
-    if (!others_need_more()) flock_->mailbox.raise_complaints();
+    if (!others_need_more()) flock_->mailbox.raise_reported_mismatch();
     check_losses();
     reconsider();
     if (ended()) return;

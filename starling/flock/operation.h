@@ -109,7 +109,9 @@ class Operation {
   MessageHeader header(DType dtype, std::size_t count, MemoryKind memory = MemoryKind::host) const;
   /// Records that message `number` under `name` was sent to this rank. If the operation fails, that rank's
   /// report about the message is ignored.
-  void note_told(Rank to, std::uint64_t name, std::uint64_t number) { told_.push_back({to, name, number}); }
+  void note_sent(Rank to, std::uint64_t name, std::uint64_t number) {
+    sent_messages_.push_back({to, name, number});
+  }
   /// Posts with the topic's next number for `to`.
   void post(const OutgoingRange& range, MessageHeader header, Rank to);
 
@@ -143,12 +145,12 @@ class Operation {
   std::vector<Rank> missing_sources();
 
   const kernel::DeviceContext context_ = kernel::device_context();
-  struct Told {
+  struct SentMessage {
     Rank to;
     std::uint64_t name;
     std::uint64_t number;
   };
-  std::vector<Told> told_;
+  std::vector<SentMessage> sent_messages_;
   mutable std::mutex mutex_;
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;

@@ -20,7 +20,7 @@ void RankRuntime::enter() {
   note_thread();
   check_membership();
   mailbox.drain_all();
-  mailbox.raise_complaints();
+  mailbox.raise_reported_mismatch();
 }
 
 void RankRuntime::add_in_flight(const std::shared_ptr<Operation>& operation) {

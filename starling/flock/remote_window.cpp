@@ -12,11 +12,11 @@ namespace {
 constexpr std::chrono::milliseconds kLockPatience{
     100};  // after this time a rank that waits for a mutex checks whether the holder is alive
 
-enum class Errands : std::uint32_t { deposit, read, average_with, progress, lock, unlock };
+enum class Request : std::uint32_t { deposit, read, average_with, progress, lock, unlock };
 
 /// Precedes a value, in both directions; as long as a cache line, so that values are aligned.
 struct Note {
-  Errands errand = Errands::deposit;
+  Request request = Request::deposit;
   std::uint32_t flag = 0;  // add; look; a value follows
   double weight = 0;
   double p = 0;
@@ -44,31 +44,31 @@ Note note_of(std::span<const std::byte> message) {
 WindowService::WindowService(const std::shared_ptr<Fabric>& fabric, WindowShape shape, const WindowPart& own)
     : fabric_(fabric), shape_(std::move(shape)) {
   for (const Rank member : shape_.members)
-    if (member != own.owner) guests_.try_emplace(member, fabric_, shape_, own, member);
+    if (member != own.owner) remote_peers_.try_emplace(member, fabric_, shape_, own, member);
   number_ = fabric_->remote_calls()->add_handler(
       [this](Rank from, std::span<const std::byte> said) { return answer(from, said); });
 }
 
 WindowService::~WindowService() {
   fabric_->remote_calls()->remove_handler(number_);
-  for (auto& [rank, guest] : guests_) guest.window.withdraw();
+  for (auto& [rank, peer] : remote_peers_) peer.window.withdraw();
 }
 
 Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
   const Note note = note_of(said);
-  Guest& guest = guests_.at(from);
-  const bool has_value = note.errand == Errands::deposit || note.errand == Errands::average_with;
+  RemotePeer& peer = remote_peers_.at(from);
+  const bool has_value = note.request == Request::deposit || note.request == Request::average_with;
   if (said.size() != sizeof(note) + (has_value ? shape_.value.bytes() : 0))
     throw Error(fmt::format("a window's message has {} bytes", said.size()));
   const auto value = shape_.value.at<const void>(said.data() + sizeof(note));
   Note reply;
-  switch (note.errand) {
-    case Errands::deposit:
-      guest.window.deposit({value, note.weight, note.p, note.number, note.flag != 0});
+  switch (note.request) {
+    case Request::deposit:
+      peer.window.deposit({value, note.weight, note.p, note.number, note.flag != 0});
       return {};
-    case Errands::read: {
+    case Request::read: {
       Outgoing message;
-      guest.window.read([&](const ConstBuffer& tensor, double p, Step stamp) {
+      peer.window.read([&](const ConstBuffer& tensor, double p, Step stamp) {
         reply.flag = 1;
         reply.p = p;
         reply.number = stamp;
@@ -77,35 +77,36 @@ Outgoing WindowService::answer(Rank from, std::span<const std::byte> said) {
       });
       return message ? std::move(message) : written(*fabric_, reply);
     }
-    case Errands::average_with: {
+    case Request::average_with: {
       Outgoing message = fabric_->reserve(sizeof(reply) + value.bytes());
-      reply.number = *guest.window.average_with(value, note.weight,
-                                                message.buffer(value.dtype, value.count, sizeof(reply)));
+      reply.number = *peer.window.average_with(value, note.weight,
+                                               message.buffer(value.dtype, value.count, sizeof(reply)));
       std::memcpy(message.bytes().data(), &reply, sizeof(reply));
       return message;
     }
-    case Errands::progress:
-      guest.progress.store(note.number, std::memory_order_release);
+    case Request::progress:
+      peer.progress.store(note.number, std::memory_order_release);
       return {};
-    case Errands::lock: {
-      const auto holder = guest.window.lock(note.flag != 0);
+    case Request::lock: {
+      const auto holder = peer.window.lock(note.flag != 0);
       reply.flag = holder ? 1 : 0;
       reply.number = holder.value_or(0);
       return written(*fabric_, reply);
     }
-    case Errands::unlock:
-      guest.window.unlock();
+    case Request::unlock:
+      peer.window.unlock();
       return {};
   }
   throw Error("a window's message of an unknown kind");
 }
 
-RemoteWindow::RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, Errand errand, Rank peer,
-                           std::uint64_t service, bool has_slot, const std::atomic<Step>& progress)
+RemoteWindow::RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape,
+                           RemoteWindowOptions options, Rank peer, std::uint64_t service, bool has_slot,
+                           const std::atomic<Step>& progress)
     : fabric_(std::move(fabric)),
       services_(*fabric_->remote_calls()),
       value_(shape.value),
-      errand_(std::move(errand)),
+      options_(std::move(options)),
       peer_(peer),
       service_(service),
       has_slot_(has_slot),
@@ -116,7 +117,7 @@ std::optional<Arrival> RemoteWindow::ask(const Outgoing& question) const {
   auto answer = services_.call(question, service_, peer_, until);
   if (!answer && fabric_->alive(peer_) && std::chrono::steady_clock::now() >= until)
     throw TimedOut(
-        fmt::format("{}: rank {} has not answered for longer than the timeout", errand_.window, peer_));
+        fmt::format("{}: rank {} has not answered for longer than the timeout", options_.window, peer_));
   return answer;
 }
 
@@ -124,17 +125,17 @@ std::optional<Arrival> RemoteWindow::ask(const Outgoing& question) const {
 void RemoteWindow::deposit(const Deposit& given) {
   if (!services_.wait_for_room(peer_, deadline()))
     throw TimedOut(fmt::format("{}: rank {} has not taken what was put for longer than the timeout",
-                               errand_.window, peer_));
+                               options_.window, peer_));
   if (!fabric_->alive(peer_)) return;
   const Outgoing message =
-      written(*fabric_, {Errands::deposit, given.add ? 1U : 0U, given.weight, given.p, given.stamp},
+      written(*fabric_, {Request::deposit, given.add ? 1U : 0U, given.weight, given.p, given.stamp},
               given.value.bytes());
   copy_bytes(message.bytes().data() + sizeof(Note), given.value);
   services_.notify(message, service_, peer_);
 }
 
 WindowTransport::Reading RemoteWindow::read(const Reader& reader) {
-  const auto answer = ask(written(*fabric_, {Errands::read}));
+  const auto answer = ask(written(*fabric_, {Request::read}));
   if (!answer) return Reading::lost;
   const Note note = note_of(answer->bytes());
   if (note.flag == 0) return Reading::not_readable;
@@ -143,7 +144,7 @@ WindowTransport::Reading RemoteWindow::read(const Reader& reader) {
 }
 
 std::optional<Step> RemoteWindow::average_with(ConstBuffer mine, double weight, Buffer moved) {
-  const Outgoing question = written(*fabric_, {Errands::average_with, 0, weight}, mine.bytes());
+  const Outgoing question = written(*fabric_, {Request::average_with, 0, weight}, mine.bytes());
   copy_bytes(question.bytes().data() + sizeof(Note), mine);
   const auto answer = ask(question);
   if (!answer) return std::nullopt;
@@ -152,14 +153,14 @@ std::optional<Step> RemoteWindow::average_with(ConstBuffer mine, double weight, 
 }
 
 void RemoteWindow::tell_progress(Step steps) {
-  services_.notify(written(*fabric_, {Errands::progress, 0, 0, 0, steps}), service_, peer_);
+  services_.notify(written(*fabric_, {Request::progress, 0, 0, 0, steps}), service_, peer_);
 }
 
 std::optional<Rank> RemoteWindow::lock(bool look) {
-  const auto answer = services_.call(written(*fabric_, {Errands::lock, look ? 1U : 0U}), service_, peer_,
+  const auto answer = services_.call(written(*fabric_, {Request::lock, look ? 1U : 0U}), service_, peer_,
                                      std::chrono::steady_clock::now() + kLockPatience);
   if (!answer) {
-    if (!fabric_->alive(peer_)) throw PeerLost(peer_, errand_.window, 0);
+    if (!fabric_->alive(peer_)) throw PeerLost(peer_, options_.window, 0);
     unlock();  // the peer may grant the mutex when it continues
     return peer_;
   }
@@ -169,7 +170,7 @@ std::optional<Rank> RemoteWindow::lock(bool look) {
 }
 
 void RemoteWindow::unlock() {
-  services_.notify(written(*fabric_, {Errands::unlock}), service_, peer_);
+  services_.notify(written(*fabric_, {Request::unlock}), service_, peer_);
 }
 
 }  // namespace starling::flock

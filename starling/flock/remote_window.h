@@ -21,11 +21,12 @@ class WindowService {
   /// The id by which other ranks call this service.
   std::uint64_t number() const { return number_; }
   /// The last progress that this peer reported.
-  const std::atomic<Step>& progress(Rank peer) const { return guests_.at(peer).progress; }
+  const std::atomic<Step>& progress(Rank peer) const { return remote_peers_.at(peer).progress; }
 
  private:
-  struct Guest {
-    Guest(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, const WindowPart& part, Rank who)
+  struct RemotePeer {
+    RemotePeer(const std::shared_ptr<Fabric>& fabric, const WindowShape& shape, const WindowPart& part,
+               Rank who)
         : window(fabric, shape, part, who) {}
     SharedMemoryWindow window;
     std::atomic<Step> progress{0};
@@ -35,22 +36,22 @@ class WindowService {
 
   std::shared_ptr<Fabric> fabric_;
   WindowShape shape_;
-  std::map<Rank, Guest> guests_;
+  std::map<Rank, RemotePeer> remote_peers_;
   std::uint64_t number_ = 0;
+};
+
+/// The parameters of a RemoteWindow besides its peer; `timeout` is read at every wait.
+struct RemoteWindowOptions {
+  std::string window;  // the window's name, for errors
+  std::function<std::chrono::nanoseconds()> timeout;
 };
 
 /// A window part that is reached over a network: values are sent to its owner's WindowService. A deposit
 /// arrives before any message that this rank sends to the same peer afterwards.
 class RemoteWindow final : public WindowTransport {
  public:
-  /// The parameters besides the peer; `timeout` is read at every wait.
-  struct Errand {
-    std::string window;  // the window's name, for errors
-    std::function<std::chrono::nanoseconds()> timeout;
-  };
-
-  RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, Errand errand, Rank peer,
-               std::uint64_t service, bool has_slot, const std::atomic<Step>& progress);
+  RemoteWindow(std::shared_ptr<Fabric> fabric, const WindowShape& shape, RemoteWindowOptions options,
+               Rank peer, std::uint64_t service, bool has_slot, const std::atomic<Step>& progress);
 
   bool has_slot() const override { return has_slot_; }
   void deposit(const Deposit& deposit) override;
@@ -62,7 +63,7 @@ class RemoteWindow final : public WindowTransport {
   void unlock() override;
 
  private:
-  Deadline deadline() const { return std::chrono::steady_clock::now() + errand_.timeout(); }
+  Deadline deadline() const { return std::chrono::steady_clock::now() + options_.timeout(); }
   /// Sends a request and returns the reply. Empty if the peer is lost; throws TimedOut if it is alive but
   /// does not answer.
   std::optional<Arrival> ask(const Outgoing& question) const;
@@ -70,7 +71,7 @@ class RemoteWindow final : public WindowTransport {
   std::shared_ptr<Fabric> fabric_;
   RemoteCalls& services_;
   ConstBuffer value_;  // see WindowShape
-  Errand errand_;
+  RemoteWindowOptions options_;
   Rank peer_;
   std::uint64_t service_;
   bool has_slot_;

@@ -144,7 +144,7 @@ void Window::State::connect(const std::vector<std::int64_t>& cards) {
       const bool has_slot = has(part.sources, self);
       transports[part.owner] = std::make_unique<RemoteWindow>(
           flock->fabric, shape,
-          RemoteWindow::Errand{name, [runtime = flock->runtime.get()] { return runtime->timeout.load(); }},
+          RemoteWindowOptions{name, [runtime = flock->runtime.get()] { return runtime->timeout.load(); }},
           part.owner, called, has_slot, service->progress(part.owner));
       continue;
     }

@@ -238,8 +238,8 @@ bool SimulatedChannel::is_ready(const Job& job) const {
   const Post& own = post_of(job.round);
   if (own.exchange().group.size() > 1 && network_.mean_of(job.round, own.exchange().group) == nullptr)
     return false;
-  const auto& told = own.exchange().destinations;
-  if (own.receipts && !std::ranges::all_of(told, [&](const Destination& to) {
+  const auto& destinations = own.exchange().destinations;
+  if (own.receipts && !std::ranges::all_of(destinations, [&](const Destination& to) {
         return network_[to.rank].has_posted(job.round);
       }))
     return false;
@@ -295,7 +295,7 @@ void SimulatedChannel::finish_message(Job& job) {
   queue.pop_front();
 }
 
-const std::byte* SimulatedChannel::told_by(const Source& source, const Post& own, std::size_t piece) const {
+const std::byte* SimulatedChannel::sent_by(const Source& source, const Post& own, std::size_t piece) const {
   const Post& theirs = network_[source.rank].post_of(own.stamp.round());
   const std::size_t which = lanes_ ? (source.lane == Lane::a ? 0 : 1) : piece;
   const std::size_t offset = own.pieces[which].offset;
@@ -320,7 +320,7 @@ bool SimulatedChannel::left_out(const Post& own, Rank source, IfLost rule) const
   return rule == IfLost::mutual && network_.lost(round, node_, source);
 }
 
-double SimulatedChannel::unheard(const Post& own) const {
+double SimulatedChannel::lost_share(const Post& own) const {
   double share = 0;
   const Step round = own.stamp.round();
   for (const Destination& to : own.exchange().destinations) {
@@ -334,13 +334,13 @@ double SimulatedChannel::unheard(const Post& own) const {
 // The time of the last receipt: a message's time to the receiver, and a latency back.
 double SimulatedChannel::receipt_arrival(const Post& own) const {
   double last = own.time;
-  const auto& told = own.exchange().destinations;
-  for (std::size_t i = 0; i < told.size(); ++i) {
+  const auto& destinations = own.exchange().destinations;
+  for (std::size_t i = 0; i < destinations.size(); ++i) {
     const TimeModel& time = network_.options().time;
-    const ModelledLink& there = time.link_between(node_, told[i].rank);
+    const ModelledLink& there = time.link_between(node_, destinations[i].rank);
     const double sent = static_cast<double>(i + 1) * static_cast<double>(own.bytes.size());
     last = std::max(last, own.time + there.latency + sent * there.seconds_per_byte +
-                              time.link_between(told[i].rank, node_).latency);
+                              time.link_between(destinations[i].rank, node_).latency);
   }
   return last;
 }
@@ -363,11 +363,11 @@ void SimulatedChannel::sum_up(const Post& own, std::size_t piece, std::vector<Te
   const auto take = [&](const Source& source) {
     const double weight = into_b ? source.weight_b : source.weight;
     if (!left_out(own, source.rank, rule))
-      terms.emplace_back(told_by(source, own, piece), weight);
+      terms.emplace_back(sent_by(source, own, piece), weight);
     else if (rule != IfLost::returned)
       terms[0].weight += weight;
   };
-  if (own.receipts && rule == IfLost::returned) terms[0].weight += unheard(own);
+  if (own.receipts && rule == IfLost::returned) terms[0].weight += lost_share(own);
   if (!lanes_) {
     for (const Source& source : own.exchange().sources) take(source);
     return;

@@ -162,12 +162,12 @@ class SimulatedChannel final : public Channel,
   void finish_message(Job& job);
   void sum_up(const Post& own, std::size_t piece, std::vector<Term>& terms) const;
   /// What a source sent in this round: its block, or the mean within its group.
-  const std::byte* told_by(const Source& source, const Post& own, std::size_t piece) const;
+  const std::byte* sent_by(const Source& source, const Post& own, std::size_t piece) const;
   double arrival(const Post& own, std::size_t source) const;
   /// Whether a piece lacks a source's message because the message, or its receipt, was lost.
   bool left_out(const Post& own, Rank source, IfLost rule) const;
   /// The share of this node's block that was lost on its way to other nodes.
-  double unheard(const Post& own) const;
+  double lost_share(const Post& own) const;
   double receipt_arrival(const Post& own) const;
   double place_among(const Exchange& theirs) const;
   void subtract_own(const Piece& piece, const Post& own, const std::vector<Term>& terms) const;

@@ -75,9 +75,9 @@ class MailboxTest : public testing::Test {
   std::string mismatch_of_take(Rank rank, const Expectation& expected, const std::string& name) {
     return text_of_error<Mismatch>([&] { take(rank, expected, name); });
   }
-  std::string complaint_at(Rank rank) {
+  std::string reported_mismatch_at(Rank rank) {
     at(rank).drain_all();
-    return text_of_error<Mismatch>([&] { at(rank).raise_complaints(); });
+    return text_of_error<Mismatch>([&] { at(rank).raise_reported_mismatch(); });
   }
 
   std::vector<std::shared_ptr<Fabric>> fabrics_ = local_threads(3);
@@ -135,10 +135,10 @@ TEST_F(MailboxTest, AMismatchIsRaisedOnBothSidesAndSaysWhatEachHad) {
   send(1, 0, "x", {1, 2, 3});
   const std::string text = mismatch_of_take(0, expect(0, 1, "x", 4), "x");
   EXPECT_EQ(text, "x: rank 1 sent 3 x float32, but rank 0 expected 4 x float32");
-  EXPECT_EQ(complaint_at(1), text);
-  EXPECT_EQ(complaint_at(1), "nothing was thrown");
-  EXPECT_EQ(complaint_at(0), "nothing was thrown");
-  EXPECT_EQ(complaint_at(2), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(1), text);
+  EXPECT_EQ(reported_mismatch_at(1), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(0), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(2), "nothing was thrown");
 }
 
 TEST_F(MailboxTest, AMismatchNamesWhatDiffers) {
@@ -177,15 +177,15 @@ TEST_F(MailboxTest, AMismatchThatBothRanksHaveRaisedIsNotRaisedAgain) {
   send(0, 1, "x", {1});
   EXPECT_THAT(mismatch_of_take(0, expect(0, 1, "x", 1), "x"), HasSubstr("expected 1 x float32"));
   EXPECT_THAT(mismatch_of_take(1, expect(1, 0, "x", 2), "x"), HasSubstr("expected 2 x float32"));
-  EXPECT_EQ(complaint_at(0), "nothing was thrown");
-  EXPECT_EQ(complaint_at(1), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(0), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(1), "nothing was thrown");
 }
 
 TEST_F(MailboxTest, AReportAboutAMessageOfAFailedOperationIsIgnored) {
   send(1, 0, "x", {1, 2});
   at(1).raised(0, at(1).topic("x").hash, 0);
   mismatch_of_take(0, expect(0, 1, "x", 1), "x");
-  EXPECT_EQ(complaint_at(1), "nothing was thrown");
+  EXPECT_EQ(reported_mismatch_at(1), "nothing was thrown");
 }
 
 TEST_F(MailboxTest, TheNextMessageMatchesAfterAMismatch) {

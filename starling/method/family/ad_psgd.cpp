@@ -17,7 +17,7 @@ class AdPsgd : public Asynchronous {
     block.combine(change, {{block.x, -1}});
     block.update();
     block.combine(change, {{block.x, 1}, {change, 1}});
-    step_made(block);
+    publish_step(block);
     OneSided& window = window_of(block);
     window.add(change);
     window.load(block.x);
@@ -32,7 +32,7 @@ class AdPsgd : public Asynchronous {
       window.add(change);
       window.load(block.x);
     }
-    step_told(block);
+    await_slower_ranks(block);
   }
 
   void x_replaced(Block& block) override { block.numbers("in window")[0] = 0; }

@@ -19,7 +19,7 @@ class AsyncPushSum : public Asynchronous {
     block.update();
     const double p = block.numbers("p", 1, 1)[0];
     block.combine(block.state("u"), {{block.x, p}});
-    step_made(block);
+    publish_step(block);
     // The weight that each destination gives to messages of this rank.
     const Rank self = block.channel->rank();
     const Exchange round = round_of(block, block.step);
@@ -39,7 +39,7 @@ class AsyncPushSum : public Asynchronous {
     });
     if (p > kLeastShare) window.accumulate(shares, kept);
     block.numbers("p", 1, 1)[0] = window.p();
-    step_told(block);
+    await_slower_ranks(block);
   }
 
   void x_replaced(Block& block) override {

@@ -33,12 +33,12 @@ void Asynchronous::settle(Block& block) {
   barrier(block);
 }
 
-void Asynchronous::step_made(Block& block) {
+void Asynchronous::publish_step(Block& block) {
   made(block) = static_cast<double>(block.step);
   block.one_sided().set_progress(block.step + 1);
 }
 
-void Asynchronous::step_told(Block& block) const {
+void Asynchronous::await_slower_ranks(Block& block) const {
   if (staleness_) block.one_sided().await_progress(block.step + 1 - *staleness_);
 }
 

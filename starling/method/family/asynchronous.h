@@ -21,10 +21,10 @@ class Asynchronous : public Method {
   static void barrier(Block& block);
   /// The exchange of this rank's step.
   static Exchange round_of(const Block& block, Step step);
-  /// Call it when this rank's increment is in the block, before sending it.
-  static void step_made(Block& block);
+  /// Publishes that this rank has made its step: call it when its increment is in the block, before sending.
+  static void publish_step(Block& block);
   /// Call it after sending: waits for slower ranks if `staleness` asks for that.
-  void step_told(Block& block) const;
+  void await_slower_ranks(Block& block) const;
 
   /// Prepares the first step.
   virtual void prepare(Block& block) = 0;

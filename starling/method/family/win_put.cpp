@@ -12,12 +12,12 @@ class WinPut : public Asynchronous {
 
   void adapt(Block& block) override {
     block.update();
-    step_made(block);
+    publish_step(block);
     OneSided::Weights scales;
     for (const Destination& destination : round_of(block, block.step).destinations)
       if (window(block).alive(destination.rank)) scales[destination.rank] = destination.scale;
     window(block).put(scales, 1);
-    step_told(block);
+    await_slower_ranks(block);
   }
 
  private:
