@@ -22,7 +22,7 @@ struct CodecFamily {
 /// Makes a codec, as in `make_codec("top-k(fraction=0.01)")`; throws InvalidArgument with what is valid.
 CodecPtr make_codec(std::string_view text);
 
-/// All families in the order of the documentation, then those that the program registered.
+/// All families in the order of family/list.inc, then those that the program registered.
 std::vector<CodecFamily> codec_families();
 /// The family that a spec names; throws InvalidArgument with the closest name.
 const CodecFamily& find_codec(const Spec& spec);

@@ -22,7 +22,7 @@ struct MethodFamily {
 /// Makes a method, as in `make_method("local-sgd(tau=8)")`; throws InvalidArgument with what is valid.
 MethodPtr make_method(std::string_view text);
 
-/// All families in the order of the specification, then those that the program registered.
+/// All families in the order of family/list.inc, then those that the program registered.
 std::vector<MethodFamily> method_families();
 /// The family that a spec names; throws InvalidArgument with the closest name.
 const MethodFamily& find_method(const Spec& spec);

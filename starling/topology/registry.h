@@ -37,7 +37,7 @@ SchedulePtr make_schedule(const Spec& spec, const TopologySetting& setting);
 /// is missing.
 std::string canonical_topology(std::string_view text, std::uint64_t seed = 0);
 
-/// All families in the order of the specification, then those that the program registered.
+/// All families in the order of family/list.inc, then those that the program registered.
 std::vector<Family> topology_families();
 /// The family that a spec names; throws InvalidArgument with the closest name.
 const Family& find_topology(const Spec& spec);
