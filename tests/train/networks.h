@@ -17,8 +17,9 @@
 #include "starling/base/types.h"
 #include "starling/train/torch_version.h"
 
-// Small networks, of float64 unless a test asks for another type, data and optimizers whose every number follows from formulas: ranks in other
-// threads and processes make the same ones up without a random generator between them.
+// Small networks, of float64 unless a test asks for another type, data and optimizers whose every number
+// follows from formulas: ranks in other threads and processes make the same ones up without a random
+// generator between them.
 namespace starling::train {
 
 class Network : public torch::nn::Module {

@@ -60,7 +60,8 @@ TrainerOptions read_options(const py::dict& given) {
   options.maker = "decentralize()";
   options.caller = "optimizer.";
   const auto take = [&](const char* key, auto& to) {
-    if (given.contains(key) && !given[key].is_none()) to = given[key].cast<std::remove_reference_t<decltype(to)>>();
+    if (given.contains(key) && !given[key].is_none())
+      to = given[key].cast<std::remove_reference_t<decltype(to)>>();
   };
   take("method", options.method);
   take("topology", options.topology);
