@@ -8,6 +8,7 @@
 
 #include "bench/torch/command.h"
 #include "bench/torch/worker.h"
+#include "starling/base/error.h"
 #include "starling/base/json.h"
 #include "starling/launch/cpus.h"
 #include "starling/report/page.h"
