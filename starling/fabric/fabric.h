@@ -172,6 +172,9 @@ class Fabric {
   /// Yields the CPU to other ranks if there are fewer cores than ranks.
   virtual void yield_cpu() {}
 
+  /// This rank leaves: alive() becomes false for it on its peers. The destructor does so, too.
+  virtual void leave() {}
+
   /// False once the peer has died or left. Messages that it posted before can still be polled.
   virtual bool alive(Rank peer) const = 0;
 

@@ -28,6 +28,7 @@ class ForwardingFabric : public Fabric {
   void withdraw(std::uint64_t memory, std::size_t bytes) override { inner_->withdraw(memory, bytes); }
   std::byte* exposed(Rank rank, std::uint64_t memory) override { return inner_->exposed(rank, memory); }
   void yield_cpu() override { inner_->yield_cpu(); }
+  void leave() override { inner_->leave(); }
   bool alive(Rank peer) const override { return inner_->alive(peer); }
   std::string exclusion_reason() const override { return inner_->exclusion_reason(); }
   void exclude(Rank peer) override { inner_->exclude(peer); }
@@ -42,6 +43,7 @@ class ForwardingFabric : public Fabric {
 
  protected:
   Fabric& inner() const { return *inner_; }
+  std::shared_ptr<Fabric> shared_inner() const { return inner_; }
 
  private:
   std::shared_ptr<Fabric> inner_;

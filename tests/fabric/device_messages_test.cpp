@@ -429,6 +429,7 @@ class DeviceFabrics {
   DeviceFabrics& operator=(const DeviceFabrics&) = delete;
 
   Fabric& operator[](std::size_t rank) { return *fabrics_[rank]; }
+  void leave(std::size_t rank) { fabrics_[rank].reset(); }
   kernel::FakeDevice& device() { return *device_; }
 
  private:
@@ -455,6 +456,33 @@ TEST(DeviceMemoryTest, TooLittleDeviceMemoryNamesBoth) {
   EXPECT_THAT([&] { reserve(fabrics[0], 4'000'000, MemoryKind::cuda); },
               testing::ThrowsMessage<Error>(AllOf(HasSubstr("a message of 4000000 bytes"),
                                                   HasSubstr("beside the 4001792"), HasSubstr("are free"))));
+}
+
+// A rank whose stream still waits for a message leaves in a limited time, and keeps what the stream reads.
+TEST(DeviceMemoryTest, LeavingDoesNotFreeWhatAStreamWaitsFor) {
+  DeviceFabrics fabrics(2, {.linger = 50ms});
+  const std::vector<kernel::DeviceContext> streams = {{0, nullptr}, {0, fabrics.device().new_stream()}};
+  static kernel::Flag gate = 0;
+  device().register_flags(&gate, sizeof(gate));
+  const DeviceBlock<float> values(Floats(1000, 3)), sum(1000);
+  {
+    const kernel::DeviceScope scope(streams[1]);
+    device().wait(gate, 1);
+    post_copy(fabrics[0], values.buffer(), {1}, 0);
+  }
+  {
+    std::optional<Arrival> arrival = next_from(fabrics[1], 0);
+    const Term terms[] = {{ConstBuffer(sum.buffer()), 1}, arrival->term(DType::float32, 1000, 0, 1)};
+    device().arithmetic().combine(sum.buffer(), terms);
+  }
+  testing::internal::CaptureStderr();
+  fabrics.leave(1);
+  fabrics.leave(0);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("rank 1 leaves while its device waits"), HasSubstr("rank 0 leaves")));
+  gate = 1;
+  device().synchronize();
+  EXPECT_EQ(sum.values(), Floats(1000, 3));
 }
 
 // When sizes change, memory of the old sizes is freed, and receivers unmap it.

@@ -1,7 +1,11 @@
 #include "starling/fabric/cuda/cuda.h"
 
 #include <cstring>
+#include <fmt/format.h>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/base/forks.h"
@@ -11,12 +15,11 @@
 #include "starling/fabric/cuda/pool.h"
 #include "starling/fabric/cuda/watcher.h"
 #include "starling/fabric/forwarding.h"
+#include "starling/record/log.h"
 
 namespace starling::fabric {
 namespace cuda {
 namespace {
-
-constexpr std::chrono::seconds kLinger{10};
 
 /// What a rank's messages and pools in device memory need. Later members use earlier ones.
 struct DeviceParts {
@@ -42,13 +45,14 @@ class CudaFabric final : public ForwardingFabric {
   CudaFabric(std::shared_ptr<Fabric> local, const std::string& job, const CudaOptions& options)
       : ForwardingFabric(std::move(local)),
         forks_(forks_so_far()),
+        linger_(options.linger),
         parts_(std::make_unique<DeviceParts>(inner(), job, options)) {}
 
   ~CudaFabric() override {
     if (forks_so_far() != forks_)
       static_cast<void>(parts_.release());  // in a forked child they belong to the parent
-    else
-      linger();
+    else if (!linger())
+      abandon();
   }
 
   DeviceMessages* device_messages() override { return &parts_->outbox; }
@@ -71,22 +75,41 @@ class CudaFabric final : public ForwardingFabric {
   bool alive(Rank peer) const override { return inner().alive(peer) || parts_->inbox.waiting(peer); }
 
  private:
-  void linger() {
-    const auto end = std::chrono::steady_clock::now() + kLinger;
+  /// Returns whether no device uses this rank's memory any more.
+  bool linger() {
+    const auto end = std::chrono::steady_clock::now() + linger_;
     const auto done = [this] {
       parts_->inbox.discard();
       return parts_->outbox.all_written() && parts_->inbox.all_read() &&
              !parts_->outbox.readers_need_pieces();
     };
     try {
-      while (!done() && std::chrono::steady_clock::now() < end)
+      while (!done()) {
+        if (std::chrono::steady_clock::now() > end) return false;
         std::this_thread::sleep_for(std::chrono::microseconds(200));
+      }
+      return true;
     } catch (const Error&) {
-      // The peer's memory is damaged; its own readers report that.
+      return false;  // The peer's memory is damaged; its own readers report that.
     }
   }
 
+  /// Leaves, but keeps all that this rank's streams still use, and the watcher, which ends their waits when
+  /// peers die.
+  void abandon() {
+    inner().leave();
+    log(LogLevel::normal,
+        fmt::format("rank {} leaves while its device waits for messages of others; their memory stays mapped "
+                    "until the process ends",
+                    rank()));
+    static std::mutex mutex;
+    static auto& kept = *new std::vector<std::pair<std::shared_ptr<Fabric>, DeviceParts*>>;
+    const std::lock_guard lock(mutex);
+    kept.emplace_back(shared_inner(), parts_.release());
+  }
+
   const int forks_;
+  const std::chrono::milliseconds linger_;
   std::unique_ptr<DeviceParts> parts_;
 };
 

@@ -296,7 +296,10 @@ class LocalFabric final : public Fabric {
   }
 
   ~LocalFabric() override {
-    if (forks_so_far() != forks_) return;  // a forked child must not say that its parent leaves
+    if (forks_so_far() == forks_) leave();  // a forked child must not say that its parent leaves
+  }
+
+  void leave() override {
     control(rank_).presence.store(Presence::left, std::memory_order_release);
     for (Rank r = 0; r < size_; ++r) wake(r);
   }
