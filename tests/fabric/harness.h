@@ -6,9 +6,15 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "starling/base/error.h"
 #include "starling/fabric/fabric.h"
 
 namespace starling::fabric {
+
+/// In a rank, where an assertion of GoogleTest would be lost.
+inline void demand(bool condition, const std::string& what) {
+  if (!condition) throw Error(what);
+}
 
 /// The body of a rank in a test; it fails by throwing.
 using RankBody = std::function<void(const std::shared_ptr<Fabric>& fabric)>;

@@ -18,10 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-void demand(bool condition, const std::string& what) {
-  if (!condition) throw Error(what);
-}
-
 Deadline within(std::chrono::milliseconds time) {
   return std::chrono::steady_clock::now() + time;
 }
