@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -128,6 +129,9 @@ inline std::uint64_t layout_hash(std::uint64_t seed, const Pieces& pieces) {
 /// The bytes of a message that carries all pieces.
 inline std::size_t message_bytes(const Pieces& pieces) {
   return pieces.empty() ? 0 : pieces.back().offset + pieces.back().in.bytes();
+}
+inline bool all_floating(const Pieces& pieces) {
+  return std::ranges::all_of(pieces, [](const Piece& piece) { return is_floating(piece.in.dtype); });
 }
 inline std::size_t total_count(const Pieces& pieces) {
   std::size_t count = 0;

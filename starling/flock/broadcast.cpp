@@ -40,7 +40,7 @@ void Broadcast::deliver() {
   for (const Arrival& arrival : arrivals_) {
     if (arrival.source() != root_) continue;
     for (const Piece& piece : pieces_)
-      arithmetic_in(memory()).copy(piece.out, arrival.buffer(piece.in.dtype, piece.in.count, piece.offset));
+      copy_term(piece.out, term_of(arrival, piece.in.dtype, piece.in.count, piece.offset));
   }
   arrivals_.clear();
 }

@@ -11,7 +11,9 @@ class Broadcast final : public Collective {
   Broadcast(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pieces, Rank root)
       : Collective(MessageKind::broadcast, std::move(flock), topic, pieces[0].in.memory),
         pieces_(std::move(pieces)),
-        root_(root) {}
+        root_(root) {
+    if (all_floating(pieces_)) leave_payloads_to_device();
+  }
 
  private:
   void begin() override;

@@ -12,11 +12,10 @@ class Appender {
  public:
   explicit Appender(Buffer to) : to_(to) {}
 
-  void add(ConstBuffer from) {
-    arithmetic_in(to_.memory).copy(to_.part(at_, from.count), from);
-    at_ += from.count;
-  }
+  void add(ConstBuffer from) { arithmetic_in(to_.memory).copy(next(from.count), from); }
   void add(const Arrival& arrival) { add(arrival.buffer(to_.dtype, arrival.header().count)); }
+  /// The place of the next elements, for the caller to write.
+  Buffer next(std::size_t count) { return to_.part(std::exchange(at_, at_ + count), count); }
 
  private:
   Buffer to_;
@@ -53,7 +52,9 @@ void GatherAll::deliver() {
   Appender to(room_for(room_, total, in_, described()));
   for (std::size_t at = 0; at <= arrivals_.size(); ++at) {
     if (at == place()) to.add(in_);
-    if (at < arrivals_.size()) to.add(arrivals_[at]);
+    if (at == arrivals_.size()) break;
+    const std::size_t count = arrivals_[at].header().count;
+    copy_term(to.next(count), term_of(arrivals_[at], in_.dtype, count));
   }
   arrivals_.clear();
 }

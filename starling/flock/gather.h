@@ -10,7 +10,9 @@ class GatherAll final : public Collective {
   GatherAll(std::shared_ptr<FlockState> flock, Topic& topic, ConstBuffer in, Room room)
       : Collective(MessageKind::gathering, std::move(flock), topic, in.memory),
         in_(in),
-        room_(std::move(room)) {}
+        room_(std::move(room)) {
+    if (is_floating(in.dtype)) leave_payloads_to_device();
+  }
 
  private:
   void begin() override;

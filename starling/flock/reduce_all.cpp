@@ -22,7 +22,13 @@ ReduceAll::ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pie
       dtype_(pieces_[0].in.dtype),
       count_(total_count(pieces_)),
       reduction_(reduction),
-      own_slice_(std::move(own_slice)) {}
+      own_slice_(std::move(own_slice)) {
+  if (sums_terms()) leave_payloads_to_device();
+}
+
+bool ReduceAll::sums_terms() const {
+  return (reduction_ == Reduction::sum || reduction_ == Reduction::average) && is_floating(dtype_);
+}
 
 ReduceAll::Range ReduceAll::slice(std::size_t at) const {
   const std::size_t n = members().size();
@@ -46,6 +52,11 @@ void ReduceAll::copy_in(Range range, Buffer to) const {
   });
 }
 
+void ReduceAll::copy_out(Range range, const Arrival& from) const {
+  for_parts(range, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
+    copy_term(piece.out.part(first, count), term_of(from, dtype_, count, before * size_of(dtype_)));
+  });
+}
 void ReduceAll::copy_out(Range range, ConstBuffer from) const {
   for_parts(range, [&](const Piece& piece, std::size_t first, std::size_t count, std::size_t before) {
     arithmetic_in(memory()).copy(piece.out.part(first, count), from.part(before, count));
@@ -96,34 +107,32 @@ void ReduceAll::post_slices(const MessageHeader& head) const {
   }
 }
 
-std::vector<ConstBuffer> ReduceAll::blocks(ConstBuffer own, std::size_t first) const {
-  std::vector<ConstBuffer> all;
+std::vector<Term> ReduceAll::blocks(ConstBuffer own, std::size_t first) const {
+  std::vector<Term> all;
   for (const Arrival& arrival : arrivals_) {
-    if (all.size() == place()) all.push_back(own);
-    all.push_back(arrival.buffer(dtype_, own.count, first * size_of(dtype_)));
+    if (all.size() == place()) all.emplace_back(own, 1);
+    all.push_back(term_of(arrival, dtype_, own.count, first * size_of(dtype_)));
   }
-  if (all.size() == place()) all.push_back(own);
+  if (all.size() == place()) all.emplace_back(own, 1);
   return all;
 }
 
 // On the host in short runs that fit the cache.
-void ReduceAll::reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const {
+void ReduceAll::reduce_into(Buffer out, std::vector<Term> blocks) const {
   const Arithmetic& arithmetic = arithmetic_in(memory());
   const std::size_t chunk = out.on_host() ? kReduceChunk / size_of(dtype_) : out.count;
-  const bool sums = reduction_ == Reduction::sum || reduction_ == Reduction::average;
   const double weight = reduction_ == Reduction::average ? 1.0 / static_cast<double>(blocks.size()) : 1.0;
-  std::vector<Term> terms(blocks.size());
+  for (Term& block : blocks) block.weight = weight;
   for (std::size_t done = 0; done < out.count; done += chunk) {
-    const std::size_t now = std::min(chunk, out.count - done);
-    const Buffer to = out.part(done, now);
-    if (sums && is_floating(dtype_)) {
-      for (std::size_t i = 0; i < blocks.size(); ++i) terms[i] = Term(blocks[i].part(done, now), weight);
-      arithmetic.combine(to, terms);
+    const Buffer to = out.part(done, std::min(chunk, out.count - done));
+    if (sums_terms()) {
+      arithmetic.combine(to, blocks);
     } else {
-      arithmetic.copy(to, blocks[0].part(done, now));
+      arithmetic.copy(to, to.at(blocks[0].data));
       for (std::size_t i = 1; i < blocks.size(); ++i)
-        arithmetic.reduce(reduction_, to, blocks[i].part(done, now));
+        arithmetic.reduce(reduction_, to, to.at(blocks[i].data));
     }
+    for (Term& block : blocks) block.data = static_cast<const std::byte*>(block.data) + to.bytes();
   }
 }
 
@@ -157,8 +166,10 @@ void ReduceAll::deliver() {
     std::size_t next = 0;
     for (std::size_t at = 0; at < members().size(); ++at) {
       const Range range = slice(at);
-      copy_out(range, at == place() ? reduced_.buffer(dtype_, range.count())
-                                    : arrivals_[next++].buffer(dtype_, range.count()));
+      if (at == place())
+        copy_out(range, reduced_.buffer(dtype_, range.count()));
+      else
+        copy_out(range, arrivals_[next++]);
     }
   } else {
     // This rank's own block is read from its outgoing memory, because the result may overwrite the input.

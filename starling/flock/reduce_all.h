@@ -33,11 +33,14 @@ class ReduceAll final : public Collective {
   /// For a long block: posts to each member the slice that it reduces.
   void post_slices(const MessageHeader& header) const;
   void copy_in(Range range, Buffer to) const;
+  void copy_out(Range range, const Arrival& from) const;
   void copy_out(Range range, ConstBuffer from) const;
+  /// Whether the members' blocks are the terms of one sum.
+  bool sums_terms() const;
   /// The elements of all members: this rank's own, and those of each arrival from `first` on.
-  std::vector<ConstBuffer> blocks(ConstBuffer own, std::size_t first) const;
+  std::vector<Term> blocks(ConstBuffer own, std::size_t first) const;
   /// Reduces the members' blocks into `out`, which must not be one of them.
-  void reduce_into(Buffer out, const std::vector<ConstBuffer>& blocks) const;
+  void reduce_into(Buffer out, std::vector<Term> blocks) const;
 
   Pieces pieces_;
   DType dtype_;

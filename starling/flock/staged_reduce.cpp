@@ -18,7 +18,9 @@ StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Piec
       reduction_(reduction),
       algorithm_(algorithm),
       count_(total_count(pieces_)),
-      dtype_(traveling(pieces_[0].in.dtype)) {}
+      dtype_(traveling(pieces_[0].in.dtype)) {
+  if (reduction_ == Reduction::average && is_floating(dtype_)) leave_payloads_to_device();
+}
 
 void StagedReduce::begin() {
   work_ = kernel::OwnedBuffer(dtype_, count_, memory());
@@ -59,13 +61,14 @@ bool StagedReduce::go_on() {
   std::size_t next = 0;
   for (const auto& receive : rounds_[round_].receives) {
     const std::size_t count = receive.end - receive.begin;
-    const ConstBuffer arrived = awaited_[next++].arrival.buffer(dtype_, count);
+    const Buffer own = work(receive.begin, count);
+    const Term arrived = term_of(awaited_[next++].arrival, dtype_, count);
     if (receive.add && reduction_ == Reduction::average) {
-      average_in(receive, arrived);
+      average_in(receive, own, arrived);
     } else if (receive.add) {
-      arithmetic_in(memory()).reduce(reduction_, work(receive.begin, count), arrived);
+      arithmetic_in(memory()).reduce(reduction_, own, own.at(arrived.data));
     } else {
-      arithmetic_in(memory()).copy(work(receive.begin, count), arrived);
+      copy_term(own, arrived);
     }
   }
   awaited_.clear();
@@ -76,13 +79,12 @@ bool StagedReduce::go_on() {
 
 // Ranks exchange averages, not sums, so that equal values stay unchanged. The terms are in the order of
 // members, because both ends of an exchange must get the same bits.
-void StagedReduce::average_in(const ReduceRound::Transfer& receive, ConstBuffer arrived) {
+void StagedReduce::average_in(const ReduceRound::Transfer& receive, Buffer own, Term arrived) const {
   const auto all = static_cast<double>(receive.mine + receive.theirs);
-  const Buffer mine = work(receive.begin, arrived.count);
-  Term terms[] = {{mine, static_cast<double>(receive.mine) / all},
-                  {arrived, static_cast<double>(receive.theirs) / all}};
+  arrived.weight = static_cast<double>(receive.theirs) / all;
+  Term terms[] = {{own, static_cast<double>(receive.mine) / all}, arrived};
   if (receive.peer < place()) std::swap(terms[0], terms[1]);
-  arithmetic_in(memory()).combine(mine, terms);
+  arithmetic_in(memory()).combine(own, terms);
 }
 
 void StagedReduce::deliver() {

@@ -21,7 +21,7 @@ class StagedReduce final : public Collective {
 
   Buffer work(std::size_t begin, std::size_t count) const { return work_.buffer().part(begin, count); }
   void start_round();
-  void average_in(const ReduceRound::Transfer& receive, ConstBuffer arrived);
+  void average_in(const ReduceRound::Transfer& receive, Buffer own, Term arrived) const;
 
   Pieces pieces_;
   Reduction reduction_;

@@ -29,6 +29,18 @@ void as_parameters(DType dtype, const char* rule, const Body& body) {
     throw InvalidArgument(std::string(rule) + ": parameters are float32 or float64, not " + name(dtype));
 }
 
+double squares_of(ConstBuffer x) {
+  if (x.dtype == DType::float32 || x.dtype == DType::float64) return kernel::sum_of_squares(x);
+  double sum = 0;
+  dispatch(x.dtype, [&]<typename E>(std::type_identity<E>) {
+    for (const E& element : std::span(x.host<E>(), x.count)) {
+      const auto number = static_cast<double>(element);
+      sum += number * number;
+    }
+  });
+  return sum;
+}
+
 class HostArithmetic final : public Arithmetic {
  public:
   std::shared_ptr<void> allocate(std::size_t bytes) const override {
@@ -53,6 +65,13 @@ class HostArithmetic final : public Arithmetic {
       for (std::size_t k = 0; k * in_step < in.count; ++k) to[k * out_step] = from[k * in_step];
     });
   }
+  void gather(Buffer out, std::span<const GatheredPart> parts) const override {
+    for (const GatheredPart& part : parts)
+      if (const Buffer to = out.part(part.begin, part.count); part.from == nullptr)
+        zero(to);
+      else
+        copy(to, {out.dtype, part.from, part.count});
+  }
   void swap(Buffer a, Buffer b) const override {
     std::byte* first = a.host_bytes();
     std::swap_ranges(first, first + a.bytes(), b.host_bytes());
@@ -69,6 +88,18 @@ class HostArithmetic final : public Arithmetic {
   void scale(Buffer x, double factor) const override { kernel::scale(x, factor); }
   void divide(Buffer x, double number) const override { kernel::divide(x, number); }
   double sum_of_squares(ConstBuffer x) const override { return kernel::sum_of_squares(x); }
+  void add_squares(Buffer sum, ConstBuffer x, double factor) const override {
+    *sum.host<double>() += squares_of(x) * factor * factor;
+  }
+  void clip(Buffer x, double factor, ConstBuffer squares, double limit) const override {
+    scale(x, rules::clipped(factor, *squares.host<double>(), limit));
+  }
+  void divide_by(Buffer out, ConstBuffer in, ConstBuffer number) const override {
+    if (const double divisor = *number.host<double>(); divisor > 0) {
+      const Term term(in, 1 / divisor);
+      combine(out, {&term, 1});
+    }
+  }
   bool all_finite(ConstBuffer x) const override { return kernel::all_finite(x); }
 
   void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,

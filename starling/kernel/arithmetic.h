@@ -11,6 +11,13 @@
 
 namespace starling::kernel {
 
+/// A part of a vector that is elsewhere; see Arithmetic::gather().
+struct GatheredPart {
+  const void* from = nullptr;  // null: zeros
+  std::size_t begin = 0;       // in the vector
+  std::size_t count = 0;
+};
+
 /// Vector arithmetic in one kind of memory. Methods reach it through their block, so they run wherever the
 /// block is: on the host as the SIMD kernels of this folder, on a device as kernels enqueued on the calling
 /// thread's stream (kernel/device.h), where only functions that return a number wait. The bits are the same
@@ -29,6 +36,8 @@ class Arithmetic {
   /// out[k * out_step] <- in[k * in_step], of the same type, for all k with k * in_step < in.count. The
   /// elements of `out` in between stay unchanged.
   virtual void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const = 0;
+  /// out <- the parts, of its type and kind of memory; what lies between them stays unchanged.
+  virtual void gather(Buffer out, std::span<const GatheredPart> parts) const = 0;
   virtual void swap(Buffer a, Buffer b) const = 0;
   /// out <- the sum of weight * term, see kernel/combine.h; `out` may be one of the terms.
   virtual void combine(Buffer out, std::span<const Term> terms) const = 0;
@@ -43,6 +52,16 @@ class Arithmetic {
   virtual void divide(Buffer x, double number) const = 0;
   /// Computed in float64, with the same bits on every instruction set.
   virtual double sum_of_squares(ConstBuffer x) const = 0;
+
+  // Numbers that stay where the vectors are, so that nobody waits for a device: one float64 in that memory.
+
+  /// sum <- sum + factor * factor * the sum of squares of x, any floating vector.
+  virtual void add_squares(Buffer sum, ConstBuffer x, double factor) const = 0;
+  /// x <- factor * min(1, limit / (sqrt(squares) + 1e-6)) * x.
+  virtual void clip(Buffer x, double factor, ConstBuffer squares, double limit) const = 0;
+  /// out <- (1 / number) * in if the number is positive; otherwise `out` stays unchanged.
+  virtual void divide_by(Buffer out, ConstBuffer in, ConstBuffer number) const = 0;
+
   /// Whether no element is infinite or not a number.
   virtual bool all_finite(ConstBuffer x) const = 0;
 

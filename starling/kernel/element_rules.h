@@ -43,6 +43,13 @@ STARLING_ELEMENT_RULE T mean(const T* x, int n) {
   return x[0] - sum / static_cast<T>(n);
 }
 
+/// The factor of a vector whose norm, the root of `squares`, is limited. A norm that is not a number limits
+/// nothing.
+STARLING_ELEMENT_RULE double clipped(double factor, double squares, double limit) {
+  const double share = limit / (std::sqrt(squares) + 1e-6);
+  return share < 1 ? factor * share : factor;
+}
+
 /// IEEE 754-2019's minimum and maximum for floats (see kernel/reduce.h), the usual ones for integers.
 template <typename T>
 STARLING_ELEMENT_RULE bool is_negative(T x) {

@@ -109,6 +109,15 @@ STARLING_ELEMENT_RULE void plan_sum(const GivenSum& given, std::uint32_t missing
   for (int t = 0; t < n; ++t) plan.weight[t] = rounded_weight<T>(weight[t]);
 }
 
+/// A sum that is NaN, because a term that it requires has not arrived.
+template <typename T>
+STARLING_ELEMENT_RULE void plan_nan(const GivenSum& given, PlannedSum<T>& plan) {
+  plan.data[0] = given.data[given.own];
+  plan.weight[0] = std::numeric_limits<T>::quiet_NaN();
+  plan.count = 1;
+  plan.form = SumForm::products;
+}
+
 /// The plan of combine_around(): differences to the first term, which is always present. Missing terms are
 /// left out; their weights would go to the center, whose difference to itself is zero.
 template <typename T>

@@ -20,9 +20,11 @@ struct Term {
   MemoryKind memory = MemoryKind::host;
   /// For a term in device memory whose message may not have arrived: the device waits until `flag` has
   /// reached `number`. If the sender dies before that, the term is left out and the sum's first term without
-  /// a flag gets its weight.
+  /// a flag gets its weight (but see `required`).
   const Flag* flag = nullptr;
   std::uint32_t number = 0;
+  /// If this term does not arrive, the sum is NaN instead: collectives have no result without it.
+  bool required = false;
 };
 /// Throws InvalidArgument unless all terms are in host memory.
 inline void check_on_host(std::span<const Term> terms) {

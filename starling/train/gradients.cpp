@@ -52,6 +52,13 @@ void copy_gradient(const torch::Tensor& from, const Placed& to) {
   torch::Tensor(to.gradient).copy_(from);
 }
 
+// Whether a gradient's elements have the order of those of `to`, so that they can be copied as they lie.
+bool lies_alike(const torch::Tensor& from, const torch::Tensor& to) {
+  return from.options().type_equal(to.options()) && from.device() == to.device() &&
+         from.sizes() == to.sizes() && from.strides() == to.strides() &&
+         to.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+}
+
 }  // namespace
 
 Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void()> begin_step)
@@ -62,11 +69,9 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
       incomplete_(replica.buckets.size(), 0),
       completed_(replica.buckets.size(), false) {
   const TrainerOptions& options = replica.options;
-  const bool on_host = std::none_of(replica.buckets.begin(), replica.buckets.end(), [](const Bucket& bucket) {
-    return bucket.device_x.defined() || is_on_device(bucket.x);
-  });
-  // On a device, gradients are sent only in step(), since torch's GradScaler may still unscale them.
-  sends_early_ = replica.method->averages_gradients() && on_host && !options.eager &&
+  const bool through_host =
+      std::ranges::any_of(replica.buckets, [](const Bucket& bucket) { return bucket.device_x.defined(); });
+  sends_early_ = replica.method->averages_gradients() && !through_host && !options.eager &&
                  options.loss_scale == 0 && options.on_nonfinite != "skip";
   for (std::size_t i = 0; i < arrivals_.size(); ++i)
     // it had a gradient before
@@ -124,11 +129,16 @@ void Gradients::rethrow_withheld() const {
 void Gradients::zero() {
   for (std::size_t i = 0; i < arrivals_.size(); ++i) {
     const Placed& placed = replica_.parameters[i];
-    // A program that has zeroed gradients itself may have created new ones.
-    if (!is_same(placed.parameter.grad(), placed.gradient)) placed.parameter.mutable_grad() = placed.gradient;
+    // On a device, backward makes new gradients, which is faster than to add to zeros. On the host, a program
+    // that has zeroed gradients itself may have created new ones.
+    if (replica_.on_device())
+      placed.parameter.mutable_grad().reset();
+    else if (!is_same(placed.parameter.grad(), placed.gradient))
+      placed.parameter.mutable_grad() = placed.gradient;
     arrivals_[i].zero = placed.gradient._version();
   }
-  for (const Bucket& bucket : replica_.buckets) bucket.zero_gradient();
+  if (!replica_.on_device())
+    for (const Bucket& bucket : replica_.buckets) bucket.zero_gradient();
   forget();
   unscaled_ = false;
 }
@@ -226,7 +236,9 @@ void Gradients::complete(std::size_t bucket) {
   begin_step_();
   adopt(bucket);
   note_used(bucket, !sends);
-  if (raises_nonfinite() && sends && !withheld_ && !replica_.gradient_is_finite(bucket)) {
+  // On a device the mean is found to be not finite, one step later.
+  if (raises_nonfinite() && sends && !withheld_ && !replica_.on_device() &&
+      !replica_.gradient_is_finite(bucket)) {
     try {
       replica_.throw_nonfinite(bucket, {});
     } catch (const NonFinite&) {
@@ -300,23 +312,35 @@ void Gradients::finish() {
 }
 
 // If .grad is not the view of flat memory (because the program assigned it, or backward created it), copies
-// it into the view. Parameters whose gradient is missing or unchanged since zero() are not updated.
+// it into the view; on a device, all of a bucket at once. Parameters whose gradient is missing or unchanged
+// since zero() are not updated.
 void Gradients::adopt(std::size_t bucket) {
   const torch::NoGradGuard no_grad;
+  Block& block = replica_.block(bucket);
+  std::vector<kernel::GatheredPart> parts;
+  std::vector<torch::Tensor> gathered;  // kept until the copy is enqueued
   for (const std::size_t i : replica_.buckets[bucket].parameters) {
     Placed& placed = replica_.parameters[i];
     Arrival& arrival = arrivals_[i];
     const torch::Tensor current = placed.parameter.grad();
     if (!is_same(current, placed.gradient)) {
-      if (current.defined())
+      const auto count = static_cast<std::size_t>(placed.parameter.numel());
+      if (replica_.on_device() && !current.defined()) {
+        parts.push_back({nullptr, placed.offset, count});
+      } else if (replica_.on_device() && lies_alike(current, placed.gradient)) {
+        parts.push_back({current.data_ptr(), placed.offset, count});
+        gathered.push_back(current);
+      } else if (current.defined()) {
         copy_gradient(current, placed);
-      else
+      } else {
         placed.gradient.zero_();
+      }
       arrival.zero = current.defined() ? kWritten : placed.gradient._version();
       placed.parameter.mutable_grad() = placed.gradient;
     }
-    replica_.block(bucket).segments[placed.segment].active = placed.gradient._version() != arrival.zero;
+    block.segments[placed.segment].active = placed.gradient._version() != arrival.zero;
   }
+  if (!parts.empty()) block.arithmetic().gather(block.gradient, parts);
   replica_.buckets[bucket].fetch_gradient();
   if (!replica_.gradients_finished && watch_.wants_gradients(replica_.driver->step())) {
     const torch::Tensor gradient = replica_.buckets[bucket].gradient.cpu();

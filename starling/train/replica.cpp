@@ -174,8 +174,7 @@ std::string Replica::why_through_host() const {
 }
 
 kernel::DeviceContext Replica::device_context() const {
-  return buckets.empty() || buckets[0].x_block().on_host() ? kernel::device_context()
-                                                           : torch_context(buckets[0].x);
+  return on_device() ? torch_context(buckets[0].x) : kernel::device_context();
 }
 
 std::size_t Replica::bucket_bytes() const {

@@ -76,6 +76,8 @@ struct Replica {
   /// Throws InvalidArgument while the parameters are the flock's average; `what` is the caller's operation.
   void require_own_model(const std::string& what) const;
 
+  /// Whether the blocks are on a device, where the host does not wait for results.
+  bool on_device() const { return !buckets.empty() && !buckets[0].x_block().on_host(); }
   bool gradient_is_finite(std::size_t bucket) const;
   /// Throws NonFinite with the parameter's name; `result` is the updated block, if there is one.
   [[noreturn]] void throw_nonfinite(std::size_t bucket, ConstBuffer result);

@@ -132,6 +132,7 @@ bool TrainingStep::end_step(bool skipping) {
   gradients_.renew_hooks();
   gradients_.collect();
   gradient_norm_.reset();
+  squares_.reset();
   if (!skipping && gradients_.raises_nonfinite() && !replica_.gradients_finished &&
       replica_.method->sends_gradients())
     gradients_.check_finite();
@@ -160,6 +161,10 @@ bool TrainingStep::measure_gradients(bool skipping) {
     for (std::size_t b = 0; b < buckets; ++b)
       replica_.block(b).arithmetic().scale(replica_.block(b).gradient, 1 / progress.loss_scale);
   replica_.driver->gradients();
+  if (options.loss_scale == 0 && replica_.on_device()) {
+    clip_on_device();
+    return good;
+  }
   gradient_norm_ = norm_of_gradients();
   if (options.loss_scale != 0 && !std::isfinite(*gradient_norm_)) {
     progress.loss_scale = std::max(progress.loss_scale / 2, 1.0);
@@ -231,21 +236,33 @@ void TrainingStep::finish() {
   sent_ahead_ = replica_.options.eager;
 }
 
-double TrainingStep::norm_of_gradients() {
-  double squares = 0;
+kernel::OwnedBuffer TrainingStep::squares_of_gradients() {
+  kernel::OwnedBuffer squares(DType::float64, 1, replica_.block(0).x.memory);
   for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
     const Block& block = replica_.block(b);
-    const torch::Tensor& gradient = replica_.buckets[b].gradient;
-    const bool wide = block.dtype() == DType::float32 || block.dtype() == DType::float64;
-    const double sum = wide ? block.arithmetic().sum_of_squares(block.gradient)
-                            : gradient.to(torch::kFloat64).square().sum().item<double>();
-    squares += sum * block.gradient_scale * block.gradient_scale;
+    block.arithmetic().add_squares(squares.buffer(), block.gradient, block.gradient_scale);
   }
-  return std::sqrt(squares);
+  return squares;
+}
+
+double TrainingStep::norm_of_gradients() {
+  return std::sqrt(method::read_number(squares_of_gradients().buffer()));
+}
+
+// Scales the gradients where they are, because the host does not wait for their norm.
+void TrainingStep::clip_on_device() {
+  squares_ = squares_of_gradients();
+  for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
+    Block& block = replica_.block(b);
+    block.arithmetic().clip(block.gradient, block.gradient_scale, squares_->buffer(),
+                            replica_.options.clip_norm);
+    block.gradient_scale = 1;
+  }
 }
 
 // If the last step has not computed the norm, computes it from the gradients, which are still there.
 double TrainingStep::gradient_norm() {
+  if (squares_) gradient_norm_ = std::sqrt(method::read_number(squares_->buffer()));
   if (gradient_norm_) return *gradient_norm_;
   if (zeroed_ && replica_.driver->step() > 0 && !gradients_.backward_has_run())
     throw InvalidArgument(

@@ -63,7 +63,9 @@ class TrainingStep {
   void compare_settings();
   bool measure_gradients(bool skipping);
   void skip_update();
+  kernel::OwnedBuffer squares_of_gradients();
   double norm_of_gradients();
+  void clip_on_device();
   void finish();
   /// Warns once, before this rank waits for others in a step beyond the epoch.
   void warn_of_step_beyond_epoch();
@@ -76,8 +78,10 @@ class TrainingStep {
   SettingsWatch& watch_;
   Gradients gradients_;
   std::optional<double> gradient_norm_;  // of the last step, if it was computed
-  std::int64_t skipped_steps_ = 0;       // because of gradients that are not finite
-  Step checked_ = -1;  // the last step in which objects that a program may replace were compared
+  std::optional<kernel::OwnedBuffer>
+      squares_;                     // of the last step's gradients, where a device has clipped them
+  std::int64_t skipped_steps_ = 0;  // because of gradients that are not finite
+  Step checked_ = -1;               // the last step in which objects that a program may replace were compared
   std::int64_t epoch_steps_ = kNoEpoch;  // of the current epoch
   std::int64_t epoch_batches_ = 0;       // announced by this rank
   bool warned_beyond_epoch_ = false;

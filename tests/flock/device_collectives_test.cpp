@@ -231,17 +231,23 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceCollectivesTest, testing::ValuesIn(device
 
 class DevicePayloadsTest : public FlockTest {};
 
-// Headers arrive first; an operation ends only when the payloads are complete.
-TEST_P(DevicePayloadsTest, AnOperationEndsWhenPayloadsAreComplete) {
+// Headers arrive first. The device waits for the payloads, unless survivors must agree about them.
+TEST_P(DevicePayloadsTest, TheHostWaitsForPayloadsOnlyIfSurvivorsMustAgree) {
   run([](Flock& flock) {
     const ByteOperations operations(flock);
     const auto memory = std::make_unique<kernel::Flag>(0);
     kernel::Flag& gate = *memory;
     kernel::device().register_flags(&gate, sizeof(gate));
-    for (const std::size_t count : {8U, 20'000U}) {
+    std::uint32_t number = 0;
+    for (const auto& [count, policy] :
+         {std::pair{8U, OnPeerFailure::reweight}, std::pair{20'000U, OnPeerFailure::reweight},
+          std::pair{8U, OnPeerFailure::raise}, std::pair{20'000U, OnPeerFailure::raise}}) {
       const DeviceBlock<float> x(std::vector<float>(count, 1));
       kernel::device().synchronize();
-      const std::uint32_t number = count == 8 ? 1 : 2;
+      ++number;
+      flock.barrier();
+      flock.on_peer_failure(policy);
+      const bool waits = policy == OnPeerFailure::reweight;
       if (flock.rank() == 1) kernel::device().wait(gate, number);
       Pending sum = operations.allreduce({{x.buffer(), x.buffer()}}, Reduction::sum, "sum");
       if (flock.rank() == 1) {
@@ -250,7 +256,8 @@ TEST_P(DevicePayloadsTest, AnOperationEndsWhenPayloadsAreComplete) {
           if (rank != 1) flock.recv(word, rank, "has looked");
         gate = number;
       } else {
-        require(!sum.wait_for(20ms), "ended without rank 1");
+        require(sum.wait_for(waits ? 20ms : 20s) != waits,
+                waits ? "ended without rank 1" : "waits for rank 1");
         flock.send(std::vector<Rank>{0}, 1, "has looked");
       }
       sum.wait();

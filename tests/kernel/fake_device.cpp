@@ -245,6 +245,11 @@ class FakeDevice::Operations final : public Arithmetic {
       host_.copy_strided(out, out_step, in, in_step);
     });
   }
+  void gather(Buffer out, std::span<const GatheredPart> parts) const override {
+    device_.enqueue([this, out = host(out), parts = std::vector(parts.begin(), parts.end())] {
+      host_.gather(out, parts);
+    });
+  }
   void swap(Buffer a, Buffer b) const override {  // NOLINT(bugprone-exception-escape)
     device_.enqueue([this, a = host(a), b = host(b)] { host_.swap(a, b); });
   }
@@ -274,6 +279,18 @@ class FakeDevice::Operations final : public Arithmetic {
   }
   double sum_of_squares(ConstBuffer x) const override {
     return result<double>([this, x = host(x)] { return host_.sum_of_squares(x); });
+  }
+  void add_squares(Buffer sum, ConstBuffer x, double factor) const override {
+    device_.enqueue([this, sum = host(sum), x = host(x), factor] { host_.add_squares(sum, x, factor); });
+  }
+  void clip(Buffer x, double factor, ConstBuffer squares, double limit) const override {
+    device_.enqueue([this, x = host(x), factor, squares = host(squares), limit] {
+      host_.clip(x, factor, squares, limit);
+    });
+  }
+  void divide_by(Buffer out, ConstBuffer in, ConstBuffer number) const override {
+    device_.enqueue(
+        [this, out = host(out), in = host(in), number = host(number)] { host_.divide_by(out, in, number); });
   }
   bool all_finite(ConstBuffer x) const override {
     return result<bool>([this, x = host(x)] { return host_.all_finite(x); });
@@ -338,7 +355,8 @@ class FakeDevice::Operations final : public Arithmetic {
       term.memory = MemoryKind::host;
       if (term.flag != nullptr) device_.check_flag(*term.flag, term.number);
     }
-    if (!taken.empty() && own_term(taken) == taken.end())
+    const bool all_required = std::ranges::all_of(taken, &Term::required);
+    if (!all_required && own_term(taken) == taken.end())
       throw InvalidArgument("all terms of a sum have flags: none could take the weights of lost ones");
     return taken;
   }
@@ -352,6 +370,8 @@ class FakeDevice::Operations final : public Arithmetic {
       if (term.flag == nullptr) continue;
       if (arrived(term.flag->load(std::memory_order_acquire), term.number))
         term.flag = nullptr;
+      else if (term.required)
+        return {{terms.front().data, std::numeric_limits<double>::quiet_NaN()}};
       else
         own->weight += term.weight;
     }

@@ -64,7 +64,7 @@ def test_an_overflow_on_one_rank_is_its_own(make, scaler):
 
 @pytest.mark.parametrize("scaler", [OldScaler, NewScaler])
 def test_an_overflow_before_gradients_are_sent_is_left_out_of_the_mean(scaler):
-    """As on a GPU, where step() sends gradients: all models take the step of the ranks that have no overflow."""
+    """With on_nonfinite="skip", step() sends gradients: all models take the step of the ranks that have no overflow."""
     model = network(0)
     own = bf.decentralize(model, OPTIMIZERS["sgd"](model), method="allreduce", on_nonfinite="skip")
     amp = scaler()

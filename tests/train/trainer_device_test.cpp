@@ -85,12 +85,75 @@ TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
 
 TEST(TrainerDevice, TrainsShortParametersWithTheBitsOfTheHost) {
   check_bits_of_host({{"dsgd-awc"},
-                      {"dsgd-awc", "ring", "adamw", "float32", 0.1},
+                      {"dsgd-awc", "ring", "adamw"},
                       {"dsgd-atc", "one-peer-exponential", "adam"},
                       {"allreduce", "ring", "nesterov"},
                       {"accum-adam(s=2)", "ring", "adam"},
                       {"local-sgd(tau=2)"}},
                      {torch::kBFloat16});
+}
+
+// Clipping scales gradients in place, which rounds short ones.
+TEST(TrainerDevice, ClipsShortParametersAsTheHostExceptForRounding) {
+  const DeviceRun run{"dsgd-awc", "ring", "momentum", "float32", 0.1};
+  std::vector<torch::Tensor> host(3);
+  on_ranks(3, [&](Flock& flock) {
+    host[static_cast<std::size_t>(flock.rank())] = train_run(flock, run, torch::kBFloat16);
+  });
+  on_device(3, [&](Flock& flock) {
+    const torch::Tensor found = train_run(flock, run, torch::kBFloat16);
+    const torch::Tensor& expected = host[static_cast<std::size_t>(flock.rank())];
+    require(torch::allclose(found, expected, 0.02, 0.01), "more than rounding");
+  });
+}
+
+TEST(TrainerDevice, GivesTheNormBeforeClipping) {
+  on_device(2, [](Flock& flock) {
+    const NetworkPtr network = make_network("mlp", flock.rank());
+    const OptimizerPtr optimizer = local_optimizer("sgd").make(network->parameters());
+    Trainer trainer(flock, *network, *optimizer, {.topology = "ring", .clip_norm = 1e-3});
+    for (Step t = 0; t < 2; ++t) {
+      trainer.zero_grad();
+      loss_of(*network, flock.rank(), t).backward();
+      double squares = 0;
+      for (const torch::Tensor& one : network->parameters())
+        squares += one.grad().to(torch::kFloat64).square().sum().item<double>();
+      trainer.step();
+      require(std::abs(trainer.gradient_norm() / std::sqrt(squares) - 1) < 1e-6, "the norm");
+      squares = 0;
+      for (const torch::Tensor& one : network->parameters())
+        squares += one.grad().to(torch::kFloat64).square().sum().item<double>();
+      require(std::sqrt(squares) < 1.001e-3, "the gradients are clipped");
+    }
+  });
+}
+
+// On a device, backward makes gradients of its own, in any memory; missing ones are zeros for other ranks.
+TEST(TrainerDevice, TakesGradientsFromWhereBackwardPutThem) {
+  for (const std::string method : {"dsgd-awc", "allreduce"}) {
+    const auto run = [&](Flock& flock) {
+      const NetworkPtr network = make_network("conv", flock.rank());
+      const OptimizerPtr optimizer = local_optimizer("momentum").make(network->parameters());
+      Trainer trainer(flock, *network, *optimizer, {.method = method, .topology = "ring", .bucket_mb = 1e-4});
+      for (Step t = 0; t < 5; ++t) {
+        trainer.zero_grad();
+        std::size_t i = 0;
+        for (torch::Tensor& one : network->parameters()) {
+          torch::Tensor gradient = torch::full_like(one, 0.1 * static_cast<double>(flock.rank() + t));
+          if (i % 3 == 1 && one.dim() > 1) gradient = gradient.transpose(0, 1).contiguous().transpose(0, 1);
+          if (i++ % 4 == 3 && flock.rank() == 0) continue;  // has none
+          one.mutable_grad() = gradient;
+        }
+        trainer.step();
+      }
+      return flat_parameters(*network).clone();
+    };
+    std::vector<torch::Tensor> host(3);
+    on_ranks(3, [&](Flock& flock) { host[static_cast<std::size_t>(flock.rank())] = run(flock); });
+    on_device(3, [&](Flock& flock) {
+      require_equal(run(flock), host[static_cast<std::size_t>(flock.rank())], method);
+    });
+  }
 }
 
 // Steps end one rank after another, so that methods that wait for nobody do the same every time.

@@ -246,7 +246,7 @@ class Decentralized(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """If the method averages gradients, ``.grad`` is the mean when this returns. ``backward()`` has done it
-        already, unless it computed no gradient for some parameter or gradients wait for ``step()`` (on a device, with
+        already, unless it computed no gradient for some parameter or gradients wait for ``step()`` (with
         ``loss_scale``, with ``on_nonfinite="skip"``)."""
         self._trainer.finish_gradients()
 

@@ -59,6 +59,11 @@ void CudaArithmetic::copy_strided(Buffer out, std::size_t out_step, ConstBuffer 
                        (in.count + in_step - 1) / in_step);
 }
 
+void CudaArithmetic::gather(Buffer out, std::span<const GatheredPart> parts) const {
+  void* to = on_device(out);
+  if (!parts.empty()) cuda::gather(OnDevice(), size_of(out.dtype), to, parts);
+}
+
 void CudaArithmetic::swap(Buffer a, Buffer b) const {  // NOLINT(bugprone-exception-escape)
   void* one = on_device(a);
   void* other = on_device(b);
@@ -109,6 +114,28 @@ double CudaArithmetic::sum_of_squares(ConstBuffer x) const {
   check_parameters(x.dtype, "sum of squares");
   const void* data = on_device(x);
   return x.count == 0 ? 0 : cuda::sum_of_squares(OnDevice(), x.dtype, data, x.count);
+}
+
+void CudaArithmetic::add_squares(Buffer sum, ConstBuffer x, double factor) const {
+  check_floating(x.dtype, "sum of squares");
+  auto* total = static_cast<double*>(on_device(sum));
+  const void* data = on_device(x);
+  if (x.count > 0) cuda::add_squares(OnDevice(), x.dtype, data, x.count, factor, total);
+}
+
+void CudaArithmetic::clip(Buffer x, double factor, ConstBuffer squares, double limit) const {
+  check_floating(x.dtype, "clip");
+  void* data = on_device(x);
+  const auto* total = static_cast<const double*>(on_device(squares));
+  if (x.count > 0) cuda::clip(OnDevice(), x.dtype, data, factor, total, limit, x.count);
+}
+
+void CudaArithmetic::divide_by(Buffer out, ConstBuffer in, ConstBuffer number) const {
+  check_floating(out.dtype, "divide_by");
+  void* to = on_device(out);
+  const void* from = on_device(in);
+  const auto* divisor = static_cast<const double*>(on_device(number));
+  if (out.count > 0) cuda::divide_by(OnDevice(), out.dtype, to, from, divisor, out.count);
 }
 
 bool CudaArithmetic::all_finite(ConstBuffer x) const {

@@ -11,6 +11,7 @@ class CudaArithmetic final : public Arithmetic {
   void zero(Buffer out) const override;
   void copy(Buffer out, ConstBuffer in) const override;
   void copy_strided(Buffer out, std::size_t out_step, ConstBuffer in, std::size_t in_step) const override;
+  void gather(Buffer out, std::span<const GatheredPart> parts) const override;
   void swap(Buffer a, Buffer b) const override;
   void combine(Buffer out, std::span<const Term> terms) const override;
   void combine_around(DType message, Buffer out, ConstBuffer x, Term own,
@@ -19,6 +20,9 @@ class CudaArithmetic final : public Arithmetic {
   void scale(Buffer x, double factor) const override;
   void divide(Buffer x, double number) const override;
   double sum_of_squares(ConstBuffer x) const override;
+  void add_squares(Buffer sum, ConstBuffer x, double factor) const override;
+  void clip(Buffer x, double factor, ConstBuffer squares, double limit) const override;
+  void divide_by(Buffer out, ConstBuffer in, ConstBuffer number) const override;
   bool all_finite(ConstBuffer x) const override;
   void moments(const MomentRule& rule, ConstBuffer x, ConstBuffer gradient, Buffer m,
                Buffer v) const override;

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "starling/kernel/arithmetic.h"
 #include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/cuda/on_device.h"
 #include "starling/kernel/reduce.h"
@@ -25,12 +26,20 @@ void convert(const OnDevice& here, DType from, const void* in, DType to, void* o
 void reduce(const OnDevice& here, Reduction reduction, DType dtype, void* accumulator, const void* in,
             std::size_t count);
 void divide(const OnDevice& here, DType dtype, void* data, double number, std::size_t count);
+/// Elements of 1, 2, 4 or 8 bytes.
+void gather(const OnDevice& here, std::size_t element, void* out, std::span<const GatheredPart> parts);
 void swap(const OnDevice& here, void* a, void* b, std::size_t bytes);
 /// Copies `count` elements of 1, 2, 4 or 8 bytes.
 void copy_strided(const OnDevice& here, std::size_t element, void* out, std::size_t out_step, const void* in,
                   std::size_t in_step, std::size_t count);
 
 double sum_of_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count);
+void add_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count, double factor,
+                 double* total);
+void clip(const OnDevice& here, DType dtype, void* data, double factor, const double* squares, double limit,
+          std::size_t count);
+void divide_by(const OnDevice& here, DType dtype, void* out, const void* in, const double* number,
+               std::size_t count);
 bool all_finite(const OnDevice& here, DType dtype, const void* data, std::size_t count);
 
 /// For float32 and float64; `v` may be null.

@@ -1,3 +1,4 @@
+#include "starling/kernel/cuda/elements.cuh"
 #include "starling/kernel/cuda/folds.cuh"
 #include "starling/kernel/cuda/kernels.h"
 #include "starling/kernel/cuda/tables.cuh"
@@ -10,7 +11,10 @@ static_assert(kMostSquareChunks == Scratch::kPartialSums && kMostSquareChunks ==
 template <typename T>
 __device__ __forceinline__ void add_squares(double (&sums)[4], const T (&x)[4]) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k) sums[k] += static_cast<double>(x[k]) * static_cast<double>(x[k]);
+  for (int k = 0; k < 4; ++k) {
+    const auto number = static_cast<double>(number_of(x[k]));
+    sums[k] += number * number;
+  }
 }
 
 // One block per chunk; several threads per strip, each with four columns.
@@ -28,10 +32,11 @@ __global__ void __launch_bounds__(kBlock)
     for (; i + 4 <= end; i += kSquareColumns) {
       T x[4];
       if constexpr (kAligned) {
-        constexpr int kWords = static_cast<int>(4 * sizeof(T) / sizeof(uint4));
-        uint4 words[kWords];
+        using Word = std::conditional_t<sizeof(T) == 2, uint2, uint4>;
+        constexpr int kWords = static_cast<int>(4 * sizeof(T) / sizeof(Word));
+        Word words[kWords];
 #pragma unroll
-        for (int w = 0; w < kWords; ++w) words[w] = __ldcs(reinterpret_cast<const uint4*>(data + i) + w);
+        for (int w = 0; w < kWords; ++w) words[w] = __ldcs(reinterpret_cast<const Word*>(data + i) + w);
         memcpy(x, words, sizeof x);
       } else {
 #pragma unroll
@@ -64,6 +69,11 @@ __global__ void __launch_bounds__(kBlock) total_kernel(const double* partial, un
   if (threadIdx.x == 0) *total = sum;
 }
 
+// total <- total + factor * factor * sum.
+__global__ void add_total_kernel(const double* sum, double factor, double* total) {
+  *total += *sum * factor * factor;
+}
+
 // Infinities and NaNs have an exponent of all ones.
 template <typename Bits, Access kAccess>
 __global__ void __launch_bounds__(kBlock)
@@ -94,8 +104,9 @@ T read(const OnDevice& here, const T* number) {
   return result;
 }
 
+// Leaves the sum of squares in the stream's scratch memory.
 template <typename T>
-double squares_of(const OnDevice& here, const void* data, std::size_t count) {
+void sum_squares(const OnDevice& here, const void* data, std::size_t count) {
   Scratch* scratch = here.scratch();
   const std::size_t strip = square_strip(count);
   const std::size_t chunk = kSquareStrips * strip;
@@ -104,7 +115,6 @@ double squares_of(const OnDevice& here, const void* data, std::size_t count) {
   here.launch(aligned ? &squares_kernel<T, true> : &squares_kernel<T, false>, chunks,
               static_cast<const T*>(data), count, strip, &scratch->partial[0]);
   here.launch(total_kernel, 1U, static_cast<const double*>(scratch->partial), chunks, &scratch->sum);
-  return read(here, &scratch->sum);
 }
 
 template <typename Bits>
@@ -120,8 +130,14 @@ bool exponents_below(const OnDevice& here, const void* data, std::size_t count, 
 }  // namespace
 
 double sum_of_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count) {
-  return dtype == DType::float64 ? squares_of<double>(here, data, count)
-                                 : squares_of<float>(here, data, count);
+  dtype == DType::float64 ? sum_squares<double>(here, data, count) : sum_squares<float>(here, data, count);
+  return read(here, &here.scratch()->sum);
+}
+
+void add_squares(const OnDevice& here, DType dtype, const void* data, std::size_t count, double factor,
+                 double* total) {
+  as_floating(dtype, [&]<typename E>(std::type_identity<E>) { sum_squares<E>(here, data, count); });
+  here.launch_one(add_total_kernel, static_cast<const double*>(&here.scratch()->sum), factor, total);
 }
 
 bool all_finite(const OnDevice& here, DType dtype, const void* data, std::size_t count) {
@@ -140,11 +156,13 @@ bool all_finite(const OnDevice& here, DType dtype, const void* data, std::size_t
 }
 
 void load_measure_kernels() {
-  load(squares_kernel<float, false>);
-  load(squares_kernel<float, true>);
-  load(squares_kernel<double, false>);
-  load(squares_kernel<double, true>);
+  for (const DType dtype : {DType::float64, DType::float32, DType::float16, DType::bfloat16})
+    as_floating(dtype, []<typename E>(std::type_identity<E>) {
+      load(squares_kernel<E, false>);
+      load(squares_kernel<E, true>);
+    });
   load(total_kernel);
+  load(add_total_kernel);
   load(nonfinite_kernels<std::uint16_t>());
   load(nonfinite_kernels<std::uint32_t>());
   load(nonfinite_kernels<std::uint64_t>());

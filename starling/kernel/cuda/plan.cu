@@ -14,6 +14,7 @@ struct FlaggedSum {
   GivenSum given;
   const std::uint32_t* flag[kMostPlannedTerms];  // null: the term has arrived
   std::uint32_t number[kMostPlannedTerms];
+  std::uint32_t required;  // bit t: of term t
   bool differences;
 };
 
@@ -29,6 +30,8 @@ __global__ void latch_kernel(const __grid_constant__ FlaggedSum sum, PlannedSum<
   }
   if (sum.differences)
     plan_differences(sum.given, missing, *plan);
+  else if ((missing & sum.required) != 0)
+    plan_nan(sum.given, *plan);
   else
     plan_sum(sum.given, missing, *plan);
 }
@@ -55,6 +58,7 @@ SumArgument<T> plan_on(const OnDevice& here, DType dtype, std::span<const Term> 
       continue;
     }
     has_flags = true;
+    if (terms[t].required) sum.required |= 1U << t;
     static_assert(sizeof(Flag) == sizeof(std::uint32_t));
     sum.flag[t] = reinterpret_cast<const std::uint32_t*>(terms[t].flag);
     sum.number[t] = terms[t].number;

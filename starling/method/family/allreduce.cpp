@@ -9,7 +9,7 @@ namespace {
 class Allreduce : public Method {
  public:
   void gradient(Block& block) override {
-    const Buffer contributors = block.scalar("contributors");
+    const Buffer contributors = contributors_of(block);
     write_number(contributors, block.skipped ? 0 : 1);
     if (block.skipped) block.zero(block.gradient);
     block.collective().reduce(pieces_of(std::vector<Buffer>{block.gradient, contributors}),
@@ -34,10 +34,11 @@ class Allreduce : public Method {
   }
 
  private:
+  static Buffer contributors_of(Block& block) { return block.host_state("contributors", block.dtype(), 1); }
   // A fraction k / n, perhaps rounded to 16 bits.
   static double share_of(Block& block) {
     constexpr double kRounding = 1.0 / 256;
-    const double share = read_number(block.scalar("contributors"));
+    const double share = read_number(contributors_of(block));
     const double n = block.channel->size();
     const double exact = std::round(share * n) / n;
     return std::abs(exact - share) <= kRounding * share ? exact : share;

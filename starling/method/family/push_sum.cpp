@@ -14,9 +14,8 @@ class PushSum : public Method {
   }
 
   void combine(Block& block) override {
-    const double p = read_number(p_of(block));
-    if (!(p > 0)) return;  // a rank that has given everything away continues from its own step
-    block.combine(block.x, {{block.state("u"), 1 / p}});
+    // A rank that has given everything away (p = 0) continues from its own step.
+    block.arithmetic().divide_by(block.x, block.state("u"), p_of(block));
   }
 
   void x_replaced(Block& block) override {

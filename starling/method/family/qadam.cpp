@@ -18,7 +18,7 @@ class QAdam : public Method {
 
   void gradient(Block& block) override {
     if (warms_up(block)) {
-      const Buffer contributors = block.scalar("contributors");
+      const Buffer contributors = contributors_of(block);
       write_number(contributors, block.skipped ? 0 : 1);
       if (block.skipped) block.zero(block.gradient);
       block.collective().reduce(pieces_of(std::vector<Buffer>{block.gradient, contributors}), Reduction::sum);
@@ -31,7 +31,7 @@ class QAdam : public Method {
   void gradient_done(Block& block) override {
     double contributors = 0;
     if (warms_up(block)) {
-      contributors = read_number(block.scalar("contributors"));
+      contributors = read_number(contributors_of(block));
       if (contributors > 0) block.arithmetic().scale(block.gradient, 1 / contributors);
     } else {
       if (!average_.proceed(block, block.state("m"))) return;
@@ -66,6 +66,7 @@ class QAdam : public Method {
 
  private:
   bool warms_up(const Block& block) const { return block.step < warmup_; }
+  static Buffer contributors_of(Block& block) { return block.host_state("contributors", block.dtype(), 1); }
 
   // Updates the first moment with the gradient, or both moments.
   static void take_up_gradient(Block& block, bool both) {

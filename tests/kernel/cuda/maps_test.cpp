@@ -51,6 +51,66 @@ TEST(CudaMapsTest, ScalesAndDividesAsTheHost) {
   check_scale_and_divide<BFloat16>();
 }
 
+template <typename T>
+void check_clip_and_divide_by() {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  for (const std::size_t count : {1U, 7U, 1003U, 5003U})
+    for (const Layout layout : kLayouts)
+      for (const double number : {4.0, 0.01, 0.0, -1.0, kNan, std::numeric_limits<double>::infinity()}) {
+        Twins<T> x(3, count, layout, count);
+        Twin<double> there({number}, 0);
+        for (const bool device : {false, true}) {
+          const Arithmetic& arithmetic = device ? on_gpu() : on_host();
+          const auto buffer = [&](std::size_t i) { return device ? x[i].device() : x[i].host(); };
+          const Buffer argument = device ? there.device() : there.host();
+          if (!(number < 0)) arithmetic.clip(buffer(0), 0.5, argument, 1.5);
+          arithmetic.divide_by(buffer(1), buffer(2), argument);
+        }
+        finish();
+        ASSERT_TRUE(x.same()) << number;
+      }
+}
+
+TEST(CudaMapsTest, ClipsAndDividesByANumberOnTheDevice) {
+  check_clip_and_divide_by<float>();
+  check_clip_and_divide_by<double>();
+  check_clip_and_divide_by<Half>();
+  check_clip_and_divide_by<BFloat16>();
+}
+
+template <typename T>
+void check_gather(Layout layout) {
+  // More parts than one launch takes, of lengths around those of a block; every third one is zeros.
+  constexpr std::size_t kParts = 70;
+  std::vector<std::size_t> counts;
+  for (std::size_t i = 0; i < kParts; ++i) counts.push_back(i < 40 ? i : 8192 / sizeof(T) * (i % 4) + i % 7);
+  Twins<T> sources(kParts, 30'000, layout, 1);
+  std::size_t end = 5;
+  std::vector<GatheredPart> parts[2];
+  for (std::size_t i = 0; i < kParts; ++i) {
+    for (const bool device : {false, true}) {
+      const ConstBuffer from = device ? sources[i].device() : sources[i].host();
+      parts[device ? 1 : 0].push_back({i % 3 == 2 ? nullptr : from.address(), end, counts[i]});
+    }
+    end += counts[i] + i % 2;  // gaps stay as they are
+  }
+  Twins<T> out(1, end + 3, layout, 2);
+  on_host().gather(out[0].host(), parts[0]);
+  on_gpu().gather(out[0].device(), parts[1]);
+  on_gpu().gather(out[0].device(), {});
+  finish();
+  ASSERT_TRUE(out.same());
+}
+
+TEST(CudaMapsTest, GathersAsTheHost) {
+  for (const Layout layout : kLayouts) {
+    check_gather<float>(layout);
+    check_gather<double>(layout);
+    check_gather<Half>(layout);
+    check_gather<std::uint8_t>(layout);
+  }
+}
+
 template <typename From, typename To>
 void check_copy() {
   for (const std::size_t count : {1U, 7U, 1003U, 5003U})

@@ -28,6 +28,34 @@ TEST(CudaMeasuresTest, SumsSquaresAsTheHost) {
   EXPECT_EQ(on_gpu().sum_of_squares(Buffer(DType::float32, nullptr, 0, MemoryKind::cuda, nullptr)), 0);
 }
 
+TEST(CudaMeasuresTest, AddsSquaresAsTheHost) {
+  Twin<double> sum({3}, 0);
+  std::uint64_t seed = 1;
+  const auto add = [&]<typename T>(T) {
+    for (const std::size_t count : {0U, 1U, 7U, 1003U, 65'537U}) {
+      Random random(++seed, 1, 1);
+      std::vector<T> values(count);
+      for (T& value : values) value = static_cast<T>(static_cast<float>(random.uniform() * 4 - 2));
+      Twin<T> x(values, seed % 3);
+      on_host().add_squares(sum.host(), x.host(), 0.3);
+      on_gpu().add_squares(sum.device(), x.device(), 0.3);
+      finish();
+    }
+  };
+  add(float{});
+  add(double{});
+  EXPECT_TRUE(sum.same());
+  // Sums of 16-bit elements are in another order than on the host.
+  Twin<double> other({0}, 0);
+  Twin<BFloat16> x(std::vector<BFloat16>(1003, BFloat16(1.5F)), 1);
+  Twin<Half> y(std::vector<Half>(1003, Half(0.25F)), 3);
+  on_gpu().add_squares(other.device(), x.device(), 2);
+  on_gpu().add_squares(other.device(), y.device(), 1);
+  *other.host().host<double>() = 1003 * (9 + 0.0625);
+  finish();
+  EXPECT_TRUE(other.same());
+}
+
 template <typename T>
 void check_all_finite() {
   for (const std::size_t count : kCounts)
