@@ -47,12 +47,13 @@ void Broadcast::deliver() {
 
 Receive::Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source)
     : Operation(MessageKind::point_to_point, std::move(flock), topic), block_(block) {
+  if (is_floating(block.dtype)) leave_payloads_to_device(block.memory);
   await(
       expectation(source, flock_->mailbox.next_from(topic_, source), block.dtype, block.count, block.memory));
 }
 
 void Receive::proceed() {
-  arithmetic_in(block_.memory).copy(block_, awaited_[0].arrival.buffer(block_.dtype, block_.count));
+  copy_term(block_, term_of(awaited_[0].arrival, block_.dtype, block_.count));
   finish();
 }
 

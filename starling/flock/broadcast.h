@@ -12,7 +12,7 @@ class Broadcast final : public Collective {
       : Collective(MessageKind::broadcast, std::move(flock), topic, pieces[0].in.memory),
         pieces_(std::move(pieces)),
         root_(root) {
-    if (all_floating(pieces_)) leave_payloads_to_device();
+    if (all_floating(pieces_)) leave_payloads_to_device(memory());
   }
 
  private:

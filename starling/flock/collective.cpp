@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "starling/flock/errors.h"
-#include "starling/kernel/arithmetic.h"
 
 namespace starling::flock {
 namespace {
@@ -90,20 +89,6 @@ std::vector<Arrival> Collective::take_arrivals() {
   for (Awaited& awaited : awaited_) arrivals.push_back(std::move(awaited.arrival));
   awaited_.clear();
   return arrivals;
-}
-
-Term Collective::term_of(const Arrival& arrival, DType dtype, std::size_t count, std::size_t offset) const {
-  if (awaits_payloads_) return {arrival.buffer(dtype, count, offset), 1};
-  Term term = arrival.term(dtype, count, offset, 1);
-  term.required = true;
-  return term;
-}
-
-void Collective::copy_term(Buffer out, const Term& term) const {
-  if (term.flag != nullptr)
-    arithmetic_in(memory_).combine(out, {&term, 1});
-  else
-    arithmetic_in(memory_).copy(out, out.at(term.data));
 }
 
 void Collective::proceed() {

@@ -12,11 +12,6 @@ namespace starling::flock {
 /// decides: a rank that has the data of all survivors proposes to commit; a rank that lacks something, or
 /// sees another rank in a later attempt, proposes to abandon. Then all survivors deliver, or all restart in
 /// the newest view from their unchanged inputs.
-///
-/// In device memory, an operation that only copies and sums ends when the headers of its messages have
-/// arrived, and the device waits for their payloads. If a rank dies in between, what needs its payload
-/// becomes NaN, and the next operation throws. Survivors that must agree wait for the payloads on the host
-/// instead.
 class Collective : public Operation {
  public:
   /// `memory` is the kind of memory of its messages.
@@ -39,13 +34,6 @@ class Collective : public Operation {
   /// Writes the result to the caller's memory.
   virtual void deliver() = 0;
 
-  /// Lets the device wait for payloads if it can: the operation reads messages as term_of() only.
-  void leave_payloads_to_device() { awaits_payloads_ = safe_ || memory_ == MemoryKind::host; }
-  /// `count` elements from byte `offset` on of a message.
-  Term term_of(const Arrival& arrival, DType dtype, std::size_t count, std::size_t offset = 0) const;
-  /// out <- the term's elements.
-  void copy_term(Buffer out, const Term& term) const;
-
   MemoryKind memory() const { return memory_; }
   Outgoing reserve(std::size_t bytes) const { return fabric::reserve(*flock_->fabric, bytes, memory_); }
   /// The name of a phase; messages of different phases are matched separately.
@@ -64,7 +52,6 @@ class Collective : public Operation {
   void proceed() final;
   Loss lose(const Awaited& awaited) final;
   bool is_collective() const final { return true; }
-  bool needs_payloads() const final { return awaits_payloads_; }
   void reconsider() final;
   void find_cause() final;
   void failed(const std::exception_ptr& error) final;
@@ -82,7 +69,6 @@ class Collective : public Operation {
   std::shared_ptr<const View> view_;
   std::size_t place_ = 0;
   bool safe_;  // agree with the survivors before delivering
-  bool awaits_payloads_ = true;
   std::map<Rank, std::uint64_t> posted_;
   std::map<Rank, std::uint64_t> awaited_from_;
   bool complete_ = false;  // the result is complete, but perhaps not the others' `have`

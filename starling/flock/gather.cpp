@@ -13,7 +13,6 @@ class Appender {
   explicit Appender(Buffer to) : to_(to) {}
 
   void add(ConstBuffer from) { arithmetic_in(to_.memory).copy(next(from.count), from); }
-  void add(const Arrival& arrival) { add(arrival.buffer(to_.dtype, arrival.header().count)); }
   /// The place of the next elements, for the caller to write.
   Buffer next(std::size_t count) { return to_.part(std::exchange(at_, at_ + count), count); }
 
@@ -94,7 +93,10 @@ void GatherNeighbors::proceed() {
     if (awaited.arrival) total += awaited.arrival.header().count;
   Appender to(room_for(room_, total, in_, described()));
   for (const Awaited& awaited : awaited_)
-    if (awaited.arrival) to.add(awaited.arrival);
+    if (const Arrival& arrival = awaited.arrival) {
+      const std::size_t count = arrival.header().count;
+      copy_term(to.next(count), term_of(arrival, in_.dtype, count));
+    }
   finish();
 }
 

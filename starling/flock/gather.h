@@ -11,7 +11,7 @@ class GatherAll final : public Collective {
       : Collective(MessageKind::gathering, std::move(flock), topic, in.memory),
         in_(in),
         room_(std::move(room)) {
-    if (is_floating(in.dtype)) leave_payloads_to_device();
+    if (is_floating(in.dtype)) leave_payloads_to_device(memory());
   }
 
  private:
@@ -35,6 +35,7 @@ class GatherNeighbors final : public Operation {
         in_(in),
         room_(std::move(room)) {
     step_in_messages_ = plan_.step_in_messages();
+    if (is_floating(in.dtype)) leave_payloads_to_device(in.memory);
   }
 
   void start();

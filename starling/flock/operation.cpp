@@ -8,6 +8,7 @@
 #include "starling/flock/deadlock.h"
 #include "starling/flock/errors.h"
 #include "starling/flock/pending.h"
+#include "starling/kernel/arithmetic.h"
 #include "starling/record/log.h"
 
 namespace starling::flock {
@@ -61,6 +62,18 @@ void Operation::post(const OutgoingRange& range, MessageHeader header, Rank to) 
   note_sent(to, header.name, header.sequence);
   flock_->fabric->post(range, header, to);
   sent(range.size());
+}
+
+Term Operation::term_of(const Arrival& arrival, DType dtype, std::size_t count, std::size_t offset) const {
+  if (awaits_payloads_) return {arrival.buffer(dtype, count, offset), 1};
+  Term term = arrival.term(dtype, count, offset, 1);
+  term.required = true;
+  return term;
+}
+
+void Operation::copy_term(Buffer out, const Term& term) {
+  const Arithmetic& arithmetic = arithmetic_in(out.memory);
+  term.flag != nullptr ? arithmetic.combine(out, {&term, 1}) : arithmetic.copy(out, out.at(term.data));
 }
 
 void Operation::finish() {

@@ -79,7 +79,18 @@ class Operation {
   bool settle_some(std::size_t first, std::size_t last);
   /// Whether a message counts as arrived only when its payload is complete. Then an unfinished payload of a
   /// dead sender is a loss, like a message that was never sent.
-  virtual bool needs_payloads() const { return true; }
+  virtual bool needs_payloads() const { return awaits_payloads_; }
+  /// For operations that read messages as term_of() only. In device memory they then end when the headers
+  /// have arrived, and the device waits for the payloads: if a rank dies in between, what needs its payload
+  /// becomes NaN, and the next operation throws. Survivors that continue need to know on the host what has
+  /// arrived.
+  void leave_payloads_to_device(MemoryKind memory) {
+    awaits_payloads_ = memory == MemoryKind::host || flock_->reweighting();
+  }
+  /// `count` elements from byte `offset` on of a message, with the weight 1.
+  Term term_of(const Arrival& arrival, DType dtype, std::size_t count, std::size_t offset = 0) const;
+  /// out <- the elements of such a term.
+  static void copy_term(Buffer out, const Term& term);
   /// Called when all awaited messages have settled: await more, or call finish().
   virtual void proceed() = 0;
 
@@ -155,7 +166,8 @@ class Operation {
   std::atomic<bool> ended_{false};
   std::exception_ptr error_;
   std::atomic<bool> something_came_{true};  // since the last check
-  std::atomic<bool> awaits_payload_{false};
+  bool awaits_payloads_ = true;
+  std::atomic<bool> awaits_payload_{false};  // at present
   Deadline waiting_since_{};
   Deadline looked_{};
   std::uint64_t bytes_seen_ = 0;  // from the awaited sources

@@ -23,7 +23,7 @@ ReduceAll::ReduceAll(std::shared_ptr<FlockState> flock, Topic& topic, Pieces pie
       count_(total_count(pieces_)),
       reduction_(reduction),
       own_slice_(std::move(own_slice)) {
-  if (sums_terms()) leave_payloads_to_device();
+  if (sums_terms()) leave_payloads_to_device(memory());
 }
 
 bool ReduceAll::sums_terms() const {

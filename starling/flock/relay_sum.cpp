@@ -61,6 +61,8 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Pie
       state_(std::move(state)),
       plan_(std::move(plan)),
       block_(block) {
+  // A device that waits has no patience.
+  if (state_->options.patience == std::chrono::nanoseconds::max()) leave_payloads_to_device(block.in.memory);
   const auto trees = static_cast<std::size_t>(plan_.over->period());
   for (std::size_t tree = 0; tree < trees; ++tree) {
     tree_parts_.push_back(part_of_tree(tree, trees));
@@ -165,7 +167,7 @@ struct RelaySum::OutgoingMean {
     const auto all = static_cast<double>(count);
     terms.assign(1, {own, 1 / all});
     for (const ReceivedMean& one : received)
-      terms.emplace_back(one.elements.part(from, own.count), static_cast<double>(one.blocks) / all);
+      terms.push_back(one.weighted(static_cast<double>(one.blocks) / all, from, own.dtype));
     const Buffer out = message.buffer(own.dtype, own.count, from * size_of(own.dtype));
     if (out.on_host())
       combine(out, terms, message.size() < kPastTheCache ? Store::cached : Store::streaming);
@@ -173,6 +175,12 @@ struct RelaySum::OutgoingMean {
       arithmetic_in(out.memory).combine(out, terms);
   }
 };
+
+RelaySum::ReceivedMean RelaySum::received_mean(const Relay::State::StoredMean& stored) const {
+  const DType dtype = block_.in.dtype;
+  if (!stored.arrival) return {{stored.elements(dtype), 1}, stored.blocks};
+  return {term_of(stored.arrival, dtype, stored.bytes() / size_of(dtype)), stored.blocks};
+}
 
 std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() const {
   std::vector<std::vector<OutgoingMean>> all(tree_parts_.size());
@@ -185,7 +193,7 @@ std::vector<std::vector<RelaySum::OutgoingMean>> RelaySum::outgoing_means() cons
         if (received.bytes() != mean.message.size())
           throw InvalidArgument(fmt::format("{}: the last message of rank {} has {} bytes, this block {}",
                                             topic_.text, from.second, received.bytes(), mean.message.size()));
-        mean.received.push_back({received.elements(block_.in.dtype), received.blocks});
+        mean.received.push_back(received_mean(received));
         mean.count += received.blocks;
       }
       all[tree].push_back(std::move(mean));
@@ -235,7 +243,7 @@ RelaySum::Mixture RelaySum::mixture(const std::vector<ReceivedMean>& received) {
   const auto all = static_cast<double>(missing == Missing::counts ? count : n);
   mix.self_weight = 1 / all;
   for (const ReceivedMean& one : received)
-    mix.received.emplace_back(one.elements, static_cast<double>(one.blocks) / all);
+    mix.received.push_back(one.weighted(static_cast<double>(one.blocks) / all, 0, block_.in.dtype));
   if (const std::int64_t gap = n - count; gap > 0) {
     const double rest = static_cast<double>(gap) / static_cast<double>(n);
     // Once every rank has contributed, only dead ranks are missing, and the reference does not replace them.
@@ -301,13 +309,13 @@ std::vector<std::vector<RelaySum::ReceivedMean>> RelaySum::received_by_tree() {
     for (std::size_t tree = 0; tree < tree_parts_.size(); ++tree)
       for (const Rank neighbor : tree_parts_[tree].neighbors)
         if (const auto stored = state_->received.find({tree, neighbor}); stored != state_->received.end())
-          received[tree].push_back({stored->second.elements(block_.in.dtype), stored->second.blocks});
+          received[tree].push_back(received_mean(stored->second));
     return received;
   }
   for (std::size_t i = 0; i < awaited_.size(); ++i)
     if (const Arrival& arrival = awaited_[i].arrival)
       received[awaited_tree_[i]].push_back(
-          {arrival.buffer(block_.in.dtype, tree_parts_[awaited_tree_[i]].count), contributors_in(arrival)});
+          {term_of(arrival, block_.in.dtype, tree_parts_[awaited_tree_[i]].count), contributors_in(arrival)});
   return received;
 }
 

@@ -95,9 +95,18 @@ class RelaySum final : public Operation {
 
   /// The mean of `blocks` blocks, from a neighbor.
   struct ReceivedMean {
-    ConstBuffer elements;
+    Term elements;  // of the whole part
     std::uint64_t blocks;
+
+    /// From element `first` on.
+    Term weighted(double weight, std::size_t first, DType dtype) const {
+      Term term = elements;
+      term.data = static_cast<const std::byte*>(term.data) + first * size_of(dtype);
+      term.weight = weight;
+      return term;
+    }
   };
+  ReceivedMean received_mean(const Relay::State::StoredMean& stored) const;
   struct OutgoingMean;
   std::vector<std::vector<OutgoingMean>> outgoing_means() const;
   void post_messages();

@@ -19,7 +19,7 @@ StagedReduce::StagedReduce(std::shared_ptr<FlockState> flock, Topic& topic, Piec
       algorithm_(algorithm),
       count_(total_count(pieces_)),
       dtype_(traveling(pieces_[0].in.dtype)) {
-  if (reduction_ == Reduction::average && is_floating(dtype_)) leave_payloads_to_device();
+  if (reduction_ == Reduction::average && is_floating(dtype_)) leave_payloads_to_device(memory());
 }
 
 void StagedReduce::begin() {

@@ -271,6 +271,7 @@ TEST_P(DevicePayloadsTest, TheHostWaitsForPayloadsOnlyIfSurvivorsMustAgree) {
 
 TEST_P(DevicePayloadsTest, ATimeoutSaysThatADeviceIsSlow) {
   run([](Flock& flock) {
+    flock.on_peer_failure(OnPeerFailure::reweight);
     const ByteOperations operations(flock);
     const auto memory = std::make_unique<kernel::Flag>(0);
     kernel::Flag& gate = *memory;
