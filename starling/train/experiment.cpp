@@ -66,8 +66,7 @@ class ExperimentRun {
         checkpoints_(flock, experiment, checkpoints),
         model_(make_model()),
         optimizer_(make_torch_optimizer(experiment.optimizer, model_->parameters())),
-        pass_(data_.task(), *model_, experiment.accumulation,
-              experiment.cuda_graph && !experiment.eager ? make_graph(device_) : nullptr),
+        pass_(data_.task(), *model_, experiment.accumulation, graphs_of(experiment)),
         trainer_(flock, *model_, *optimizer_, trainer_options(experiment, *model_)),
         meter_(trainer_, report_) {}
 
@@ -102,6 +101,12 @@ class ExperimentRun {
     ModelPtr model = data_.task().make_model(experiment_.model);
     model->to(device_);
     return model;
+  }
+
+  // With eager, hooks average inside backward, which cannot be recorded.
+  GradientPass::MakeGraph graphs_of(const Experiment& experiment) const {
+    if (!experiment.cuda_graph || experiment.eager) return nullptr;
+    return [device = device_] { return make_graph(device); };
   }
 
   // Resumes if the options ask for it; returns false if the resumed run is already complete.
