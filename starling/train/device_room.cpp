@@ -35,12 +35,12 @@ class Trial {
     for (const std::size_t size : sizes) {
       try {
         taken_.push_back(kernel::device().create_shared(size));
-      } catch (const Error&) {
+      } catch (const Error& error) {
         throw Error(
             fmt::format("the messages of a training step need {} bytes of memory of device {}, and {} "
                         "are free beside parameters, gradients, the optimizer's state and what other "
-                        "processes have there",
-                        needed, number, free_now() + held));
+                        "processes have there ({})",
+                        needed, number, free_now() + held, error.what()));
       }
       held += taken_.back().bytes;
     }

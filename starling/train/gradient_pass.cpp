@@ -1,7 +1,9 @@
 #include "starling/train/gradient_pass.h"
 
+#include <ATen/ops/_foreach_add.h>
 #include <algorithm>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <utility>
 
 #include "starling/base/error.h"
@@ -13,10 +15,20 @@ namespace {
 constexpr int kUsualBatches = 3;
 constexpr std::size_t kMostSizes = 2;
 
-std::vector<torch::Tensor> gradients_of(const Model& model) {
-  std::vector<torch::Tensor> all;
+// Adds the gradients of the loss to .grad, in one kernel for all parameters; returns those that it changed.
+std::vector<torch::Tensor> add_gradients(const torch::Tensor& loss, const Model& model) {
+  std::vector<torch::Tensor> trained;
   for (const torch::Tensor& parameter : model.parameters())
-    if (parameter.grad().defined()) all.push_back(parameter.grad());
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  const auto found = torch::autograd::grad({loss}, trained, {}, {}, false, /*allow_unused=*/true);
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> all, added;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found[i].defined()) continue;
+    all.push_back(trained[i].grad());
+    added.push_back(found[i]);
+  }
+  at::_foreach_add_(all, added);
   return all;
 }
 
@@ -41,11 +53,11 @@ void GradientPass::backward() {
   if (repeated_ != nullptr)
     mark_written(repeated_->gradients);
   else
-    run_backward(loss_);
+    part_of_step(loss_).backward();
 }
 
-void GradientPass::run_backward(const torch::Tensor& loss) const {
-  (batches_per_step_ > 1 ? loss / batches_per_step_ : loss).backward();
+torch::Tensor GradientPass::part_of_step(const torch::Tensor& loss) const {
+  return batches_per_step_ > 1 ? loss / batches_per_step_ : loss;
 }
 
 GradientPass::Recording* GradientPass::find_recording(const torch::Tensor& batch) {
@@ -64,13 +76,10 @@ void GradientPass::record(Recording& recording) {
     make_graph_ = nullptr;
     return;
   }
-  std::vector<std::pair<torch::Tensor, std::int64_t>> before;
-  for (const torch::Tensor& gradient : gradients_of(model_))
-    before.emplace_back(gradient, gradient._version());
   try {
     graph->record([this, &recording] {
       const torch::Tensor loss = task_.loss(model_, recording.batch);
-      run_backward(loss);
+      recording.gradients = add_gradients(part_of_step(loss), model_);
       recording.loss = loss.detach();
     });
   } catch (const c10::Error& error) {
@@ -79,8 +88,6 @@ void GradientPass::record(Recording& recording) {
                     "false: {}",
                     error.what_without_backtrace()));
   }
-  for (const auto& [gradient, version] : before)
-    if (gradient._version() != version) recording.gradients.push_back(gradient);
   recording.graph = std::move(graph);
 }
 

@@ -42,7 +42,7 @@ class GradientPass {
   /// The recording for this batch, which is made when the time has come; null if it is computed as usual.
   Recording* find_recording(const torch::Tensor& batch);
   void record(Recording& recording);
-  void run_backward(const torch::Tensor& loss) const;
+  torch::Tensor part_of_step(const torch::Tensor& loss) const;
 
   const Task& task_;
   Model& model_;

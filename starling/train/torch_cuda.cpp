@@ -31,7 +31,15 @@ class TorchGraph final : public DeviceGraph {
     const std::lock_guard lock(one_at_a_time);
     // Other threads may allocate memory meanwhile.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
-    body();
+    try {
+      body();
+    } catch (...) {
+      try {
+        graph_.capture_end();  // the stream can be used again
+      } catch (const c10::Error&) {
+      }
+      throw;
+    }
     graph_.capture_end();
   }
   void replay() override { graph_.replay(); }

@@ -119,7 +119,10 @@ int start_workers(TrainJob job, int workers) {
   launch::LaunchOptions options;
   options.ranks = one_process ? 1 : workers;
   options.body = [&job, one_process, workers] {
-    if (one_process) return run_worker_threads(job, workers);
+    if (one_process) {
+      prepare_worker(threads_of(job, workers));  // torch renews its pool after the fork, in one thread
+      return run_worker_threads(job, workers);
+    }
     Flock flock = join_for(job.experiment);
     be_worker(flock, job);
     return exit_status();
