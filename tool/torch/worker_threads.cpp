@@ -46,8 +46,7 @@ bool share_a_process(const TrainJob& job, int workers) {
   if (experiment.eager && experiment.device != "cpu")
     throw InvalidArgument(
         "--processes one with --eager: eager averages inside backward, which runs on one thread for all "
-        "workers "
-        "of a GPU; use --processes each, or --device cpu");
+        "workers of a GPU; use --processes each, or --device cpu");
   if (experiment.on_peer_failure == "reweight")
     throw InvalidArgument(
         "--processes one with --on-peer-failure reweight: the threads of a process die together; use "
