@@ -1,7 +1,8 @@
 """Training on a GPU that several processes share: a part of `./run gpu bench`, where Python has a torch with CUDA.
 
 Every case trains a model with Starling and, in turns, the same model in the same processes without Starling, each process alone,
-with torch's fused optimizer. What is compared with the bar is the ratio of their times.
+with torch's fused optimizer. What is compared with the bar is the ratio of their times. The cases of `starling train` compare
+16 workers with one that has the same total batch.
 """
 import argparse
 import json
@@ -9,16 +10,18 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 TIME_LIMIT = 240  # seconds, for the processes of a case
+IMAGES = 50000  # of an epoch of `starling train`
 
 
 class Case(NamedTuple):
     name: str
-    kind: str  # a model, or "average"
+    kind: str  # a model, or what else is measured
     size: int
     ranks: int
     of: str
@@ -44,6 +47,8 @@ def cases():
     found = [Case(name, kind, size, ranks, alone, bar) for name, kind, size, bar in models for ranks in (2, 4)]
     found.append(Case("step() on the host, GPT 98 M, a bucket", "host", 16384, 2, "", 50, unit="us"))
     found.append(Case("synchronizing calls in step(), GPT 98 M", "calls", 16384, 2, "the same without Starling", 0))
+    found += [Case(f"starling train, {name}, batch 32 a worker", model, 32, 16, "one worker with the same total batch", 0.7, True, "share")
+              for name, model in (("VGG-11", "vgg11"), ("ResNet-20", "resnet20"))]
     found.append(Case("neighbor_allreduce from Python, 100 MB", "average", 25_000_000, 2, "its bytes' time", 0.85, True, "share"))
     return found
 
@@ -224,8 +229,26 @@ def rank_main(kind, size, rounds, seconds, options):
 # What starts them.
 
 
+def seconds_of_training(model, workers, batch, epochs):
+    """Seconds per epoch of `starling train`, after the first epoch."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "run.jsonl"
+        command = [str(Path(os.environ["STARLING_BIN"]) / "starling"), "train", "--device", "cuda", "--data",
+                   f"synthetic(channels=3,size=32,train={IMAGES},test=500)", "--model", model, "--workers", str(workers), "--batch",
+                   str(batch), "--epochs", str(epochs), "--reports", "1", "--local-test", "0", "--metrics", str(log)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False)
+        if ended.returncode != 0:
+            raise RuntimeError("; ".join(ended.stderr.strip().splitlines()[-6:]) or f"exit status {ended.returncode}")
+        reports = [line for line in map(json.loads, log.read_text().splitlines()) if line["kind"] == "report"]
+    first = next(report for report in reports if report["epoch"] >= 1)
+    return (reports[-1]["seconds"] - first["seconds"]) / (reports[-1]["epoch"] - first["epoch"])
+
+
 def measure(case, given):
     """[(the limit's seconds, its own)] of each round, of its slowest rank."""
+    if case.kind in ("vgg11", "resnet20"):
+        return [(seconds_of_training(case.kind, 1, case.ranks * case.size, given.epochs),
+                 seconds_of_training(case.kind, case.ranks, case.size, given.epochs))]
     tool = Path(os.environ["STARLING_BIN"]) / "starling"
     command = [str(tool), "run", "-n", str(case.ranks), "--", sys.executable, __file__, "--rank", case.kind, str(case.size), "--rounds",
                str(given.rounds), "--seconds", str(given.seconds), "--options", json.dumps(given.options)]
@@ -252,6 +275,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one side in one round")
+    parser.add_argument("--epochs", type=int, default=6, help="of starling train")
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--options", type=json.loads, default={}, help="of decentralize(), as JSON")
     parser.add_argument("--json", type=Path, help="writes the results there, too")

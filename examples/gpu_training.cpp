@@ -1,7 +1,7 @@
 // Every rank trains on a GPU of its host, or on the CPU if there is none. Models, averages and updates stay
 // on the GPU (docs/gpu.md); ranks may share one.
 //
-//   starling run -n 4 -- example_gpu_training
+//   starling run -n 4 -- build/release/bin/example_gpu_training
 #include <iostream>
 #include <starling/starling.h>
 #include <torch/torch.h>

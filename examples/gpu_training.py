@@ -1,7 +1,7 @@
 """Every rank trains on a GPU of its host, or on the CPU where there is none. Models, averages and updates stay on the
 GPU (docs/gpu.md); ranks may share one.
 
-    starling run -n 4 python gpu_training.py
+    starling run -n 4 python examples/gpu_training.py
 """
 
 import torch

@@ -103,7 +103,7 @@ std::string parse_problem(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int& exit_status() {
-  static int status = 0;
+  thread_local int status = 0;
   return status;
 }
 

@@ -13,7 +13,9 @@
 #include "starling/fabric/network/store/protocol.h"
 #include "starling/flock/flock.h"
 #include "starling/flock/flock_state.h"
+#include "starling/flock/join_threads.h"
 #include "starling/flock/launch_info.h"
+#include "starling/launch/environment.h"
 #include "starling/record/log.h"
 
 namespace starling::flock {
@@ -76,6 +78,16 @@ std::shared_ptr<Fabric> enter_job(std::optional<std::chrono::nanoseconds> timeou
   return enter_fabric(choice, request_of(info, choice, timeout));
 }
 
+// A flock over a fabric that was joined, with what the environment sets.
+Flock flock_over(const std::shared_ptr<Fabric>& joined_fabric, const std::string& job, const Faults& faults,
+                 std::optional<std::chrono::nanoseconds> timeout) {
+  const auto fabric = with_device_messages(joined_fabric, job);
+  Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
+  if (timeout) flock.set_timeout(*timeout);
+  if (const auto bytes = environment::kSendLimit.bytes()) flock.set_send_limit(*bytes);
+  return flock;
+}
+
 }  // namespace
 
 std::optional<Rank> launched_ranks() {
@@ -105,17 +117,23 @@ Flock join(const Faults& faults) {
   const auto joined_fabric = later  ? enter_job(timeout)
                              : info ? join_as(*info, timeout, known.times)
                                     : local_threads(1).front();
-  const auto fabric = with_device_messages(
-      joined_fabric, info ? fmt::format("{}#{}", info->job, known.times) : std::string());
-  Flock flock(has_faults(faults) ? make_faulty(fabric, faults) : fabric);
-  if (timeout) flock.set_timeout(*timeout);
-  if (const auto bytes = environment::kSendLimit.bytes()) flock.set_send_limit(*bytes);
+  Flock flock = flock_over(joined_fabric, info ? fmt::format("{}#{}", info->job, known.times) : std::string(),
+                           faults, timeout);
   tell_launcher(LauncherNotice::joined);
   known.state = flock.state_;
   known.faults = faults;
   known.forks = forks_so_far();
   ++known.times;
   return flock;
+}
+
+std::vector<Flock> join_as_threads(Rank size, const Faults& faults) {
+  read_log_level();
+  const std::string job = launch::random_token();
+  std::vector<Flock> flocks;
+  for (const auto& fabric : local_threads(size))
+    flocks.push_back(flock_over(fabric, job, faults, environment::kTimeout.seconds()));
+  return flocks;
 }
 
 void Flock::replace(const Flock& before) const {

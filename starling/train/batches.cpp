@@ -1,5 +1,8 @@
 #include "starling/train/batches.h"
 
+#include <algorithm>
+#include <torch/cuda.h>
+
 namespace starling::train {
 namespace {
 
@@ -16,6 +19,17 @@ torch::Tensor bytes_at(const std::vector<std::uint8_t>& bytes, at::IntArrayRef s
 }
 
 }  // namespace
+
+torch::Tensor to_tensor(std::span<const std::uint32_t> samples) {
+  torch::Tensor numbers = torch::empty({static_cast<std::int64_t>(samples.size())}, torch::kLong);
+  std::copy(samples.begin(), samples.end(), numbers.data_ptr<std::int64_t>());
+  return numbers;
+}
+
+// A copy from memory that is not pinned would wait for all work before it.
+torch::Tensor send_to(torch::Device device, const torch::Tensor& on_host) {
+  return device.is_cpu() ? on_host : on_host.pin_memory().to(device, /*non_blocking=*/true);
+}
 
 Batch make_batch(const Dataset& data, std::span<const std::uint32_t> samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
@@ -53,13 +67,12 @@ DeviceDataset::DeviceDataset(const Dataset& data, torch::Device device) {
   }
   scale_ = torch::tensor(scales).view({1, channels, 1, 1}).to(device);
   shift_ = torch::tensor(shifts).view({1, channels, 1, 1}).to(device);
+  if (device.is_cuda()) torch::cuda::synchronize(device.index());
 }
 
-Batch DeviceDataset::batch(std::span<const std::uint32_t> samples) const {
-  const std::vector<std::int64_t> numbers(samples.begin(), samples.end());
-  const torch::Tensor chosen = torch::tensor(numbers, torch::kLong).to(device());
-  return {images_.index_select(0, chosen).to(torch::kFloat32) * scale_ - shift_,
-          labels_.index_select(0, chosen)};
+Batch DeviceDataset::batch(const torch::Tensor& samples) const {
+  return {images_.index_select(0, samples).to(torch::kFloat32) * scale_ - shift_,
+          labels_.index_select(0, samples)};
 }
 
 }  // namespace starling::train

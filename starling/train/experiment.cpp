@@ -12,6 +12,8 @@
 #include "starling/train/experiment_device.h"
 #include "starling/train/experiment_evaluation.h"
 #include "starling/train/experiment_meter.h"
+#include "starling/train/gradient_pass.h"
+#include "starling/train/torch_cuda.h"
 #include "starling/train/torch_optimizer.h"
 #include "starling/version.h"
 
@@ -57,11 +59,14 @@ class ExperimentRun {
       : flock_(flock),
         experiment_((name_operations(flock), check_numbers(experiment), experiment)),
         report_(report),
+        device_(find_device(experiment.device, flock.local_rank())),
+        stream_(device_),
         data_(flock, experiment, std::move(task)),
         lr_(parse_optimizer(experiment.optimizer).hyper.lr),
         checkpoints_(flock, experiment, checkpoints),
         model_(make_model()),
         optimizer_(make_torch_optimizer(experiment.optimizer, model_->parameters())),
+        pass_(data_.task(), *model_, experiment.accumulation, graphs_of(experiment)),
         trainer_(flock, *model_, *optimizer_, trainer_options(experiment, *model_)),
         meter_(trainer_, report_) {}
 
@@ -89,14 +94,19 @@ class ExperimentRun {
  private:
   // Initialized with the same numbers on every device.
   ModelPtr make_model() const {
-    const torch::Device device = find_device(experiment_.device, flock_.local_rank());
     // Ranks may be threads of one process, which share torch's generator.
     static std::mutex drawing;
     const std::lock_guard lock(drawing);
     torch::manual_seed(experiment_.seed);
     ModelPtr model = data_.task().make_model(experiment_.model);
-    model->to(device);
+    model->to(device_);
     return model;
+  }
+
+  // With eager, hooks average inside backward, which cannot be recorded.
+  GradientPass::MakeGraph graphs_of(const Experiment& experiment) const {
+    if (!experiment.cuda_graph || experiment.eager) return nullptr;
+    return [device = device_] { return make_graph(device); };
   }
 
   // Resumes if the options ask for it; returns false if the resumed run is already complete.
@@ -182,14 +192,12 @@ class ExperimentRun {
     for (int k = 0; k < experiment_.accumulation; ++k) {
       const auto samples = data_.next_batch();
       if (samples.empty()) break;
-      torch::Tensor loss = data_.task().loss(*model_, samples);
-      meter_.add_batch(loss.detach(), samples.size());
+      meter_.add_batch(pass_.loss(samples), samples.size());
       if (!meter_.own_loss_is_finite() && experiment_.on_nonfinite != "ignore") {
         has_gradient = false;
         break;
       }
-      if (experiment_.accumulation > 1) loss = loss / experiment_.accumulation;
-      loss.backward();
+      pass_.backward();
       has_gradient = true;
     }
     if (has_gradient) {
@@ -227,11 +235,14 @@ class ExperimentRun {
   Flock& flock_;
   const Experiment& experiment_;
   const Reporter& report_;
+  const torch::Device device_;
+  const OwnStream stream_;
   ExperimentData data_;
   double lr_;
   ExperimentCheckpoints checkpoints_;
   ModelPtr model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  GradientPass pass_;
   Trainer trainer_;
   ExperimentMeter meter_;
   RunPosition position_;

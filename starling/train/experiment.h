@@ -26,6 +26,7 @@ struct Experiment {
   /// step, or "skip" until the longest shard has ended.
   std::string uneven = "again";
   std::string device = "auto";  // for training: cpu, cuda (the host's GPUs in turn), cuda:N, or auto
+  bool cuda_graph = true;       // on a GPU, a batch's work is recorded once and repeated (docs/gpu.md)
   int batch = 32;               // per worker
   int epochs = 2;
   double warmup = 0;   // epochs during which the learning rate rises from zero
@@ -56,6 +57,8 @@ void visit_settings(E& e, Visit&& visit) {
   visit("uneven", e.uneven,
         "a worker that runs out of data: again = repeat its shard, skip = idle until the rest finish");
   visit("device", e.device, "where workers train: cpu, cuda (the GPUs in turn), cuda:0, or auto");
+  visit("cuda_graph", e.cuda_graph,
+        "on a GPU, whether a batch's work is recorded once and then repeated by one launch");
   visit("batch", e.batch, "samples per worker and step");
   visit("epochs", e.epochs, "passes over the data");
   visit("warmup", e.warmup, "epochs in which the learning rate rises from zero");

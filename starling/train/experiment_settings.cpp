@@ -65,7 +65,8 @@ std::vector<RunSetting> settings_of(const Experiment& experiment) {
   std::vector<RunSetting> all;
   visit_settings(experiment, [&](const char* name, const auto& value, const char*) {
     const std::string_view key = name;
-    if (key != "reports" && key != "evaluations" && key != "local_test" && key != "device")
+    if (key != "reports" && key != "evaluations" && key != "local_test" && key != "device" &&
+        key != "cuda_graph")
       all.push_back({name, fmt::format("{}", value)});
   });
   return all;

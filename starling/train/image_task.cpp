@@ -1,7 +1,8 @@
 #include <fmt/format.h>
+#include <map>
 #include <mutex>
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "starling/base/error.h"
 #include "starling/data/partition.h"
@@ -39,33 +40,46 @@ class ImageTask final : public Task {
                                        .classes = train_.classes});
   }
 
-  torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
-    const Batch batch = batch_for(model, Split::train, samples);
-    return torch::cross_entropy_loss(model.forward(batch.images), batch.labels);
+  // The numbers of the samples.
+  torch::Tensor batch(const Model& model, std::span<const std::uint32_t> samples) const override {
+    return send_to(device_of(model), to_tensor(samples));
+  }
+
+  torch::Tensor loss(Model& model, const torch::Tensor& batch) const override {
+    const Batch images = images_of(Split::train, batch);
+    return torch::cross_entropy_loss(model.forward(images.images), images.labels);
   }
 
   Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {
     return evaluate_in_parts(samples, kImagesAtOnce, [&](std::span<const std::uint32_t> part) {
-      const Batch batch = batch_for(model, Split::test, part);
+      const Batch batch = images_of(Split::test, send_to(device_of(model), to_tensor(part)));
       return evaluate_logits(model.forward(batch.images), batch.labels);
     });
   }
 
  private:
-  // Makes the batch on the model's device.
-  Batch batch_for(const Model& model, Split split, std::span<const std::uint32_t> samples) const {
+  static torch::Device device_of(const Model& model) { return model.parameters()[0].device(); }
+
+  // Makes the batch of these samples where their numbers are.
+  Batch images_of(Split split, const torch::Tensor& samples) const {
     const Dataset& data = split == Split::train ? train_ : test_;
-    const torch::Device device = model.parameters()[0].device();
-    if (device.is_cpu()) return make_batch(data, samples);
+    const torch::Device device = samples.device();
+    if (device.is_cpu()) {
+      const auto* numbers = samples.data_ptr<std::int64_t>();
+      return make_batch(data, std::vector<std::uint32_t>(numbers, numbers + samples.numel()));
+    }
+    return copy_on(device, split, data).batch(samples);
+  }
+
+  // Workers that are threads of one process share the copy on their device.
+  const DeviceDataset& copy_on(torch::Device device, Split split, const Dataset& data) const {
     const std::lock_guard lock(mutex_);
-    std::optional<DeviceDataset>& there = split == Split::train ? train_there_ : test_there_;
-    if (!there || there->device() != device) there.emplace(data, device);
-    return there->batch(samples);
+    return copies_.try_emplace({device.index(), split}, data, device).first->second;
   }
 
   Dataset train_, test_;
   mutable std::mutex mutex_;
-  mutable std::optional<DeviceDataset> train_there_, test_there_;  // copies on the model's device
+  mutable std::map<std::pair<int, Split>, DeviceDataset> copies_;  // by device
 };
 
 }  // namespace

@@ -26,8 +26,14 @@ class Task {
   /// A model for this data, for example `lenet`, initialized from torch's random generator.
   virtual ModelPtr make_model(const std::string& text) const = 0;
 
-  /// The mean loss of a batch of training samples, to call backward() on.
-  virtual torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const = 0;
+  /// A batch of training samples on the model's device, for loss(). The host does not wait for the device.
+  virtual torch::Tensor batch(const Model& model, std::span<const std::uint32_t> samples) const = 0;
+  /// The mean loss of a batch, to call backward() on. On a device, the host does not wait for it, so that the
+  /// work can be recorded in a CUDA graph.
+  virtual torch::Tensor loss(Model& model, const torch::Tensor& batch) const = 0;
+  torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const {
+    return loss(model, batch(model, samples));
+  }
 
   /// Sums over all predictions (images, or characters).
   struct Evaluation {

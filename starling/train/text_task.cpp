@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "starling/data/partition.h"
+#include "starling/train/batches.h"
 #include "starling/train/evaluation.h"
 #include "starling/train/task.h"
 
@@ -26,23 +27,26 @@ class TextTask final : public Task {
                                        .length = static_cast<std::int64_t>(text_.block())});
   }
 
-  torch::Tensor loss(Model& model, std::span<const std::uint32_t> samples) const override {
-    const auto [logits, answers] = predict(model, Split::train, samples);
+  torch::Tensor batch(const Model& model, std::span<const std::uint32_t> samples) const override {
+    return windows(model, Split::train, samples);
+  }
+
+  torch::Tensor loss(Model& model, const torch::Tensor& batch) const override {
+    const auto [logits, answers] = predict(model, batch);
     return torch::cross_entropy_loss(logits, answers);
   }
 
   Evaluation evaluate(Model& model, std::span<const std::uint32_t> samples) const override {
     const std::size_t most = std::max<std::size_t>(1, kCharactersAtOnce / text_.block());
     return evaluate_in_parts(samples, most, [&](std::span<const std::uint32_t> part) {
-      const auto [logits, answers] = predict(model, Split::test, part);
+      const auto [logits, answers] = predict(model, windows(model, Split::test, part));
       return evaluate_logits(logits, answers);
     });
   }
 
  private:
-  // Logits (characters x alphabet) and the correct next characters.
-  std::pair<torch::Tensor, torch::Tensor> predict(Model& model, Split split,
-                                                  std::span<const std::uint32_t> samples) const {
+  // The characters of each window and the one after it, on the model's device.
+  torch::Tensor windows(const Model& model, Split split, std::span<const std::uint32_t> samples) const {
     const auto count = static_cast<std::int64_t>(samples.size());
     const auto length = static_cast<std::int64_t>(text_.block()) + 1;
     torch::Tensor windows = torch::empty({count, length}, torch::kLong);
@@ -51,10 +55,15 @@ class TextTask final : public Task {
       const auto window = text_.window(split, sample);
       to = std::copy(window.begin(), window.end(), to);
     }
-    if (const auto parameters = model.parameters(); !parameters.empty())
-      windows = windows.to(parameters[0].device());
-    const torch::Tensor logits = model.forward(windows.narrow(1, 0, length - 1));
-    return {logits.flatten(0, 1), windows.narrow(1, 1, length - 1).flatten()};
+    const auto parameters = model.parameters();
+    return parameters.empty() ? windows : send_to(parameters[0].device(), windows);
+  }
+
+  // Logits (characters x alphabet) and the correct next characters.
+  static std::pair<torch::Tensor, torch::Tensor> predict(Model& model, const torch::Tensor& windows) {
+    const std::int64_t length = windows.size(1) - 1;
+    const torch::Tensor logits = model.forward(windows.narrow(1, 0, length));
+    return {logits.flatten(0, 1), windows.narrow(1, 1, length).flatten()};
   }
 
   TextWindows text_;

@@ -7,6 +7,7 @@
 #include "starling/base/error.h"
 #include "starling/kernel/device.h"
 #include "starling/train/averages.h"
+#include "starling/train/device_room.h"
 #include "starling/train/torch_optimizer.h"
 #include "starling/train/trainer_checkpoint.h"
 #include "starling/train/training_step.h"
@@ -69,7 +70,7 @@ Trainer::State::State(Flock flock, ModuleTensors module, std::unique_ptr<LocalOp
       checkpoint(replica, step) {
   const kernel::DeviceScope device = scope();
   const Cohort cohort = membership.begin();
-  replica.make_driver();
+  make_driver_with_room(replica);
   membership.start_watch();
   replica.optimizer->import_state(replica.parameters, replica.updates());
   if (cohort.has_members())

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <limits>
 #include <malloc.h>
+#include <torch/cuda.h>
 
 #include "starling/train/torch_version.h"
 
@@ -23,6 +24,10 @@ void prepare_worker(int threads) {
   set_blas_threads(threads);
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+}
+
+int gpus_of_torch() {
+  return static_cast<int>(torch::cuda::device_count());
 }
 
 }  // namespace starling::train

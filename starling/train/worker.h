@@ -8,4 +8,8 @@ namespace starling::train {
 /// tensors instead of returning it to the kernel.
 void prepare_worker(int threads);
 
+/// The number of GPUs that torch sees; 0 without CUDA. Uses the driver, so processes that are forked
+/// afterwards cannot.
+int gpus_of_torch();
+
 }  // namespace starling::train

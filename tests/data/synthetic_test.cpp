@@ -65,6 +65,20 @@ TEST(SyntheticTest, TheGrammarSetsItsSizes) {
               testing::HasSubstr("synthetic: train=0 is not valid; expected a whole number from 1"));
 }
 
+TEST(SyntheticTest, HasTheShapeOfCifar10IfAsked) {
+  const Dataset data = load("synthetic(channels=3, size=32, train=30)", Split::train);
+  EXPECT_EQ(data.shape, (ImageShape{3, 32, 32}));
+  EXPECT_NO_THROW(data.check());
+  const auto image = data.image(0);
+  EXPECT_FALSE(std::equal(image.begin(), image.begin() + 1024, image.begin() + 1024));
+  EXPECT_EQ(load("synthetic(size=28, channels=1, train=30)", Split::train).images,
+            load("synthetic(train=30)", Split::train).images);
+  EXPECT_THAT(message_of([] { load("synthetic(channels=2)", Split::train); }),
+              testing::HasSubstr("channels=2 is not valid; images have 1 (gray) or 3 (colored)"));
+  EXPECT_THAT(message_of([] { load("synthetic(size=7)", Split::train); }),
+              testing::HasSubstr("size=7 is not valid; expected a whole number from 8"));
+}
+
 double distance(std::span<const std::uint8_t> left, const std::vector<double>& right) {
   double sum = 0;
   for (std::size_t i = 0; i < right.size(); ++i) sum += (left[i] - right[i]) * (left[i] - right[i]);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "starling/flock/flock.h"
+#include "starling/flock/join_threads.h"
 
 // Tests how a process reads the variables that launchers set.
 
@@ -134,6 +135,21 @@ TEST(Join, ThreadsThatJoinAtTheSameTimeGetTheSameFlock) {
                                   return true;
                                 }));
   for (const pid_t child : children) EXPECT_TRUE(ended_well(child));
+}
+
+TEST(Join, RanksMayBeThreadsOfOneProcess) {
+  std::vector<Flock> flocks = join_as_threads(3);
+  std::vector<std::int64_t> sums(3);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t r = 0; r < 3; ++r)
+      threads.emplace_back([&sums, r, flock = std::move(flocks[r])]() mutable {
+        std::vector<std::int64_t> x = {flock.rank() + 1};
+        flock.allreduce(x, Reduction::sum);
+        sums[r] = x[0] * 10 + flock.local_size();
+      });
+  }
+  EXPECT_EQ(sums, (std::vector<std::int64_t>{63, 63, 63}));
 }
 
 TEST(Join, JoiningAgainWithOtherFaultsIsRefused) {

@@ -12,7 +12,7 @@ SPEC = importlib.util.spec_from_file_location("gpu_training", ROOT / "bench" / "
 gpu_training = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(gpu_training)
 
-GIVEN = SimpleNamespace(rounds=2, seconds=0.1, options={"method": "dsgd-atc"})
+GIVEN = SimpleNamespace(rounds=2, seconds=0.1, epochs=3, options={"method": "dsgd-atc"})
 
 
 def fake_tool(folder, monkeypatch, body):
@@ -52,6 +52,20 @@ def test_a_missing_answer_is_a_failed_case(tmp_path, monkeypatch):
     fake_tool(tmp_path, monkeypatch, "echo '[0] measured {\"rank\": 0, \"rounds\": [[1, 1]]}'\n")
     with pytest.raises(RuntimeError):
         gpu_training.measure(case("gpt"), GIVEN)
+
+
+def test_training_with_16_workers_is_compared_with_one_of_the_same_total_batch(tmp_path, monkeypatch):
+    reports = "".join(json.dumps({"kind": "report", "epoch": epoch, "seconds": 5 + 2 * epoch}) + "\\n" for epoch in (0.5, 1, 1.5, 3))
+    fake_tool(tmp_path, monkeypatch,
+              f'echo "$@" >> {tmp_path}/asked\nfor file; do :; done\nprintf \'%b\' \'{reports}{{"kind": "end"}}\\n\' > "$file"\n')
+    one = next(one for one in gpu_training.cases() if one.kind == "vgg11")
+    assert gpu_training.measure(one, GIVEN) == [(2.0, 2.0)]
+    assert gpu_training.judge(one, [(2.0, 4.0)]) == (4.0, 0.5) and not one.met(0.5)
+    alone, many = (tmp_path / "asked").read_text().splitlines()
+    assert "--workers 1 --batch 512 --epochs 3" in alone and "--workers 16 --batch 32 --epochs 3" in many
+    fake_tool(tmp_path, monkeypatch, "echo 'starling: device = cuda: this PyTorch sees no GPU' >&2\nexit 2\n")
+    with pytest.raises(RuntimeError, match="sees no GPU"):
+        gpu_training.measure(one, GIVEN)
 
 
 def test_the_median_of_the_rounds_is_compared_with_the_bar():

@@ -119,6 +119,32 @@ TEST(TrainCommand, DoesTheSameFromAFileAndUnderALauncher) {
   }
 }
 
+TEST(TrainCommand, WorkersMayBeThreadsOfOneProcess) {
+  const Folder folder;
+  const auto train = [&](const std::string& processes) {
+    return train_tool({"--workers", "3", "--model", "mlp", "--processes", processes, "--metrics",
+                       folder.path(processes + ".jsonl"), "--checkpoint", folder.path(processes)});
+  };
+  ASSERT_EQ(train("each").status, 0);
+  const ToolRun one = train("one");
+  ASSERT_EQ(one.status, 0) << one.err;
+  EXPECT_EQ(one.err, "");
+  EXPECT_THAT(one.out, HasSubstr("starting 3 workers in one process: mlp on"));
+  EXPECT_EQ(last_result(folder.path("one.jsonl")), last_result(folder.path("each.jsonl")));
+  const ToolRun resumed = train_tool({"--workers", "3", "--model", "mlp", "--processes", "each", "--epochs",
+                                      "2", "--checkpoint", folder.path("one"), "--resume"});
+  EXPECT_EQ(resumed.status, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("resumed from the checkpoint of step"));
+}
+
+TEST(TrainCommand, ThreadsOfOneProcessReportADivergedRunAsProcessesDo) {
+  const ToolRun run =
+      train_tool({"--model", "mlp", "--optimizer", "sgd(lr=1e6)", "--epochs", "50", "--processes", "one"});
+  EXPECT_EQ(run.status, 3) << run.err;
+  EXPECT_EQ(lines_in(run.err), 1U) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("starling: diverged: rank "));
+}
+
 TEST(TrainCommand, CommandLineWinsOverAConflictingSettingOfTheFile) {
   const Folder folder;
   const std::string file =
@@ -175,8 +201,13 @@ TEST(TrainCommand, SaysWhatIsWrongInOneLine) {
   refuses({"--method", "allreduce", "--topology", "rign"}, "unknown topology 'rign' (did you mean ring?)");
   refuses({"--method", "dsgd"}, "unknown method 'dsgd' (did you mean dsgd-atc or dsgd-awc?)");
   refuses({"--method", "dsgd-awd"}, "unknown method 'dsgd-awd' (did you mean dsgd-awc?)");
+  refuses({"--processes", "two"}, "processes = two: each, one or auto");
+  refuses({"--processes", "one", "--on-peer-failure", "reweight"}, "the threads of a process die together");
+  refuses({"--processes", "one", "--eager", "true", "--device", "auto"}, "use --processes each");
   // Detected by all workers, printed once.
   started = true;
+  refuses({"--checkpoint", "/proc/nowhere", "--processes", "one"},
+          "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", "/proc/nowhere"}, "cannot write checkpoints to /proc/nowhere");
   refuses({"--checkpoint", folder.path("empty"), "--resume", "5"}, "no checkpoint of step 5");
 }

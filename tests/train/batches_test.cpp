@@ -27,7 +27,7 @@ TEST(Batches, OnADeviceEqualThoseOfTheHost) {
   for (const std::vector<std::uint32_t>& samples :
        {std::vector<std::uint32_t>{0}, {10, 3, 3, 7}, std::vector<std::uint32_t>{}}) {
     const Batch expected = make_batch(data, samples);
-    const Batch got = there.batch(samples);
+    const Batch got = there.batch(to_tensor(samples));
     EXPECT_TRUE(torch::equal(got.images, expected.images)) << samples.size() << " samples";
     EXPECT_TRUE(torch::equal(got.labels, expected.labels)) << samples.size() << " samples";
   }

@@ -110,7 +110,7 @@ TEST(ImageTask, RefusesSplitsThatDoNotBelongTogether) {
 TEST(MakeTask, ListsValidNames) {
   EXPECT_THAT(refusal([] { make_task("synthetik"); }),
               AllOf(HasSubstr("did you mean synthetic?"), HasSubstr("mnist"), HasSubstr("text:FILE")));
-  EXPECT_THAT(refusal([] { make_task("synthetic(size=5)"); }), HasSubstr("no parameter 'size'"));
+  EXPECT_THAT(refusal([] { make_task("synthetic(depth=5)"); }), HasSubstr("no parameter 'depth'"));
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
+#include "kernel/fake_device.h"
+#include "starling/flock/join_threads.h"
 #include "train/trained.h"
 
 // Models that stay on a device, simulated by a FakeDevice (train/device_tensors.h). The other suites also run
@@ -203,6 +207,50 @@ TEST(TrainerDevice, RanksWhoseModelsLieInDifferentMemoryAreToldSo) {
                 text);
       },
       "_processes");
+}
+
+// Both ranks are threads, which share a device of this size. The model has 4 MB, each rank's messages have 8.
+std::vector<std::string> train_with_memory(std::size_t memory) {
+  kernel::set_device(std::make_shared<kernel::FakeDevice>(
+      kernel::FakeDeviceOptions{.memory = memory, .inline_execution = true}));
+  pretend_tensors_are_on_device(true);
+  std::vector<std::string> errors(2);
+  {
+    std::vector<std::jthread> ranks;
+    for (Flock& one : flock::join_as_threads(2))
+      ranks.emplace_back([&errors, flock = std::move(one)]() mutable {
+        flock.set_timeout(20s);
+        torch::nn::Linear net(1000, 1000);
+        torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1));
+        try {
+          Trainer trainer(flock, *net, sgd, {.method = "dsgd-awc", .topology = "ring"});
+          for (int step = 0; step < 3; ++step) {
+            trainer.zero_grad();
+            net->forward(torch::ones({1, 1000})).sum().backward();
+            trainer.step();
+          }
+          trainer.settle();
+        } catch (const Error& error) {
+          errors[static_cast<std::size_t>(flock.rank())] = error.what();
+        }
+      });
+  }
+  pretend_tensors_are_on_device(false);
+  kernel::set_device(nullptr);
+  return errors;
+}
+
+TEST(TrainerDevice, WhereMemoryForMessagesIsMissingAllRanksAreToldBeforeTheFirstStep) {
+  EXPECT_EQ(train_with_memory(20'000'000), (std::vector<std::string>{"", ""}));
+  for (const std::size_t memory : {1'000'000, 10'000'000}) {
+    const auto errors = train_with_memory(memory);
+    EXPECT_THAT(errors[0], testing::ContainsRegex("the messages of a training step need 80080[0-9]* bytes of "
+                                                  "memory of device 0, and [0-9]+ are free"));
+    EXPECT_EQ(errors[1], errors[0]);
+    if (memory == 10'000'000) {
+      EXPECT_THAT(errors[0], testing::StartsWith("rank "));
+    }
+  }
 }
 
 TEST(TrainerDevice, ContinuesBitForBitFromACheckpoint) {

@@ -62,6 +62,7 @@ TrainJob job_of(TrainOptions& options) {
   job.experiment = read_settings(options);
   job.checkpoints = checkpoint_options(options);
   job.threads = options.train.threads;
+  job.processes = options.train.processes;
   job.metrics = metrics_file(options.train);
   job.report = options.train.report;
   return job;
@@ -71,6 +72,9 @@ void check_workers(const TrainOptions& options, Rank started) {
   if (options.settings.from("workers") == Settings::From::command_line && options.train.workers != started)
     throw InvalidArgument(
         fmt::format("--workers {}, but the launcher has started {}", options.train.workers, started));
+  if (options.train.processes == "one")
+    throw InvalidArgument(
+        "processes = one, but a launcher has started this process for one worker; leave it out");
 }
 
 // Under a launcher, one of the workers reports wrong settings, after they have joined.

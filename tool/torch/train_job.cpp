@@ -12,12 +12,14 @@
 #include "starling/base/error.h"
 #include "starling/base/launcher_notice.h"
 #include "starling/flock/errors.h"
+#include "starling/flock/join_threads.h"
 #include "starling/launch/cpus.h"
 #include "starling/launch/launcher.h"
 #include "starling/report/training_page.h"
 #include "starling/train/worker.h"
 #include "tool/torch/command.h"
 #include "tool/torch/train_view.h"
+#include "tool/torch/worker_threads.h"
 #include "tool/worker_errors.h"
 #include "tool/worker_group.h"
 
@@ -74,6 +76,13 @@ void give_up(Rank rank, const std::exception& error) {
     std::cerr << "starling: " << error.what() << std::endl;
 }
 
+Faults faults_of(const Experiment& experiment) {
+  Faults faults;
+  faults.lose = experiment.drop;
+  faults.seed = experiment.seed;
+  return faults;
+}
+
 }  // namespace
 
 void prepare_for_workers() {
@@ -82,12 +91,14 @@ void prepare_for_workers() {
 
 Flock join_for(const Experiment& experiment) {
   std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit becomes an error instead of a signal
-  Faults faults;
-  faults.lose = experiment.drop;
-  faults.seed = experiment.seed;
   // The death of a worker while the others join must not end the job either.
   if (experiment.on_peer_failure == "reweight") tell_launcher(LauncherNotice::continues_after_failure);
-  return join(faults);
+  return join(faults_of(experiment));
+}
+
+std::vector<Flock> join_for_threads(const Experiment& experiment, int workers) {
+  std::signal(SIGXFSZ, SIG_IGN);
+  return flock::join_as_threads(workers, faults_of(experiment));
 }
 
 void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& check) {
@@ -101,22 +112,29 @@ void be_worker(Flock& flock, const TrainJob& job, const std::function<void()>& c
 }
 
 int start_workers(TrainJob job, int workers) {
-  TrainView::announce(job.experiment, workers);
+  const bool one_process = share_a_process(job, workers);
+  TrainView::announce(job.experiment, workers, one_process);
   if (!job.task) job.task = load_task(job.experiment.data);
   const WorkerErrors errors;
   launch::LaunchOptions options;
-  options.ranks = workers;
-  options.body = [&job] {
+  options.ranks = one_process ? 1 : workers;
+  options.body = [&job, one_process, workers] {
+    if (one_process) {
+      prepare_worker(threads_of(job, workers));  // torch renews its pool after the fork, in one thread
+      return run_worker_threads(job, workers);
+    }
     Flock flock = join_for(job.experiment);
     be_worker(flock, job);
     return exit_status();
   };
   options.environment = training_environment(threads_of(job, workers));
   options.environment.push_back(errors.variable());
+  // One queue on the device for each worker's stream, instead of 8 for all.
+  if (one_process) options.environment.emplace_back("CUDA_DEVICE_MAX_CONNECTIONS=32");
   if (!environment::kLog.is_set()) options.environment.push_back(environment::kLog.assignment("quiet"));
   options.share_output = true;
   options.continues = job.experiment.on_peer_failure == "reweight";
-  options.noun = "worker";
+  options.noun = one_process ? "worker process" : "worker";
   options.after_death = "its data is redistributed at the next epoch";
   const int status = launch::launch(options);
   errors.print();

@@ -79,7 +79,12 @@ Settings TrainSettings::training_table() {
                "learning rate; overrides the optimizer's (0.05 with momentum and nesterov, else 0.01)");
   settings.add("alpha", alpha,
                "uneven data: the same as --partition dirichlet(ALPHA), more uneven the smaller it is");
-  settings.add("workers", workers, "worker processes to start (under a launcher: its ranks)");
+  settings.add("workers", workers, "workers to start (under a launcher: its ranks)");
+  settings.add(
+      "processes", processes,
+      "of the workers: each has one, one for all (workers are its threads), or auto: one if they share "
+      "a GPU",
+      "auto|each|one");
   settings.add("threads", threads, "torch threads per worker (0: cores / workers)");
   return settings;
 }

@@ -18,6 +18,7 @@ struct TrainSettings {
   std::string checkpoint;
   double checkpoint_every = 1;
   int keep = 3;
+  std::string processes = "auto";
   int threads = 0;  // per worker; 0: the cores divided by the workers
 
   /// The names and targets of all settings.

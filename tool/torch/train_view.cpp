@@ -39,9 +39,10 @@ TrainView::TrainView(const TrainJob& job, int workers)
       what_(job.experiment.data.starts_with("text") ? "windows" : "images"),
       terminal_(isatty(STDOUT_FILENO) != 0) {}
 
-void TrainView::announce(const Experiment& experiment, int workers) {
+void TrainView::announce(const Experiment& experiment, int workers, bool in_one_process) {
   const std::string text =
-      fmt::format("starting {}: {} on {}", counted(workers, "worker"), experiment.model, experiment.data);
+      fmt::format("starting {}{}: {} on {}", counted(workers, "worker"),
+                  in_one_process ? " in one process" : "", experiment.model, experiment.data);
   std::cout << (isatty(STDOUT_FILENO) != 0 ? text : clock() + " " + text) << std::endl;
 }
 

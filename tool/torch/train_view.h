@@ -20,7 +20,7 @@ class TrainView {
   void note_death() { --living_; }
   void show(const RunEvent& event);
   /// Called before the workers exist, since starting them takes a moment.
-  static void announce(const Experiment& experiment, int workers);
+  static void announce(const Experiment& experiment, int workers, bool in_one_process);
 
  private:
   void print(const RunHeader& header);
