@@ -72,6 +72,8 @@ class Device {
   /// the stream. Frees itself. Throws Error if there is not enough.
   virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
 
+  /// Whether this thread's stream is being captured into a graph: what is enqueued runs later, perhaps often.
+  virtual bool capturing() const = 0;
   /// A point in the order of a stream, reached when the work before it has ended.
   using Moment = std::shared_ptr<void>;
   /// The point after the work enqueued on this thread's stream so far.

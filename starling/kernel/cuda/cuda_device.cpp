@@ -43,6 +43,21 @@ void check_number(std::uint32_t number) {
                           std::to_string(number));
 }
 
+// Lets this thread ask for events while it or another thread captures a stream into a graph; otherwise CUDA
+// would end the capture.
+class BesideCapture {
+ public:
+  BesideCapture() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 // An event, which belongs to one device.
 struct CudaMoment {
   explicit CudaMoment(int of_device) : device(of_device) {
@@ -197,6 +212,16 @@ std::shared_ptr<std::byte> CudaDevice::allocate_pinned(std::size_t bytes) {
           }};
 }
 
+bool CudaDevice::capturing() const {
+  const OnDevice here;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t result = cudaStreamIsCapturing(here.stream(), &status);
+  if (result != cudaErrorStreamCaptureImplicit) check(result, "cudaStreamIsCapturing");
+  // The error means the default stream while others are captured, which must not be used then either.
+  if (result != cudaSuccess) cudaGetLastError();
+  return result != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
 Device::Moment CudaDevice::mark_moment() {
   const OnDevice here;
   auto moment = std::make_shared<CudaMoment>(here.device());
@@ -204,14 +229,11 @@ Device::Moment CudaDevice::mark_moment() {
   return moment;
 }
 
-// Without a stream that is captured into a graph being disturbed: a thread may ask for moments of others.
 bool CudaDevice::reached(const Moment& moment) {
   const auto& kept = *static_cast<const CudaMoment*>(moment.get());
   const OnDevice there({kept.device, nullptr});
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  check(cudaThreadExchangeStreamCaptureMode(&mode), "cudaThreadExchangeStreamCaptureMode");
+  const BesideCapture beside;
   const cudaError_t result = cudaEventQuery(kept.event);
-  cudaThreadExchangeStreamCaptureMode(&mode);
   if (result == cudaErrorNotReady) {
     cudaGetLastError();  // clears it
     return false;
@@ -223,6 +245,7 @@ bool CudaDevice::reached(const Moment& moment) {
 double CudaDevice::seconds_between(const Moment& begin, const Moment& end) {
   const auto event = [](const Moment& moment) { return static_cast<const CudaMoment*>(moment.get())->event; };
   const OnDevice there({static_cast<const CudaMoment*>(begin.get())->device, nullptr});
+  const BesideCapture beside;
   for (const Moment& moment : {begin, end})
     check(cudaEventSynchronize(event(moment)), "cudaEventSynchronize");
   float milliseconds = 0;

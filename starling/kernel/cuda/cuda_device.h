@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override;
 
+  bool capturing() const override;
   Moment mark_moment() override;
   bool reached(const Moment& moment) override;
   double seconds_between(const Moment& begin, const Moment& end) override;

@@ -156,6 +156,19 @@ TEST_F(CudaDeviceTest, TakesTheTimeBetweenMoments) {
   EXPECT_THROW(device_.mark_moment(), Error);
 }
 
+TEST_F(CudaDeviceTest, KnowsWhichStreamsAreCaptured) {
+  EXPECT_FALSE(device_.capturing());
+  fake_cuda::captured = static_cast<cudaStream_t>(new_stream());
+  EXPECT_TRUE(device_.capturing()) << "the default stream, meanwhile";
+  const DeviceScope other({0, new_stream()});
+  EXPECT_FALSE(device_.capturing());
+  {
+    const DeviceScope scope({0, fake_cuda::captured});
+    EXPECT_TRUE(device_.capturing());
+  }
+  fake_cuda::captured = nullptr;
+}
+
 TEST_F(CudaDeviceTest, CopiesBetweenHostAndDevice) {
   std::vector<float> host = {1, 2, 3}, on_gpu(3), back(3);
   device_.copy_to_device(on_gpu.data(), host.data(), 12);

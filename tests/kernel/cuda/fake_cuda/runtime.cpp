@@ -147,6 +147,11 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
   std::swap(*mode, current);
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream != nullptr && stream == fake_cuda::captured ? cudaStreamCaptureStatusActive
+                                                               : cudaStreamCaptureStatusNone;
+  return stream == nullptr && fake_cuda::captured != nullptr ? cudaErrorStreamCaptureImplicit : cudaSuccess;
+}
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   *pool = nullptr;
   return cudaSuccess;
