@@ -1,5 +1,6 @@
 #include "tool/timeline.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <fstream>
 #include <iostream>
@@ -38,7 +39,9 @@ void merge_timeline(const std::string& file, const std::string& path) {
   if (out) write_chrome_trace(out, run);
   close_file(out, path);
   std::size_t events = 0;
-  for (const TimelinePart& part : run.parts) events += part.events.size();
+  for (const TimelinePart& part : run.parts)
+    events += static_cast<std::size_t>(
+        std::ranges::count_if(part.events, [](const TimelineEvent& event) { return event.device < 0; }));
   std::cerr << fmt::format("starling: {} of {} are in {}; open it in Perfetto or chrome://tracing\n",
                            counted(static_cast<std::int64_t>(events), "operation"),
                            counted(static_cast<std::int64_t>(run.parts.size()), "rank"), path);

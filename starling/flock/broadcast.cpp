@@ -46,7 +46,8 @@ void Broadcast::deliver() {
 }
 
 Receive::Receive(std::shared_ptr<FlockState> flock, Topic& topic, Buffer block, Rank source)
-    : Operation(MessageKind::point_to_point, std::move(flock), topic), block_(block) {
+    : Operation(MessageKind::point_to_point, std::move(flock), topic, std::nullopt, block.memory),
+      block_(block) {
   if (is_floating(block.dtype)) leave_payloads_to_device(block.memory);
   await(
       expectation(source, flock_->mailbox.next_from(topic_, source), block.dtype, block.count, block.memory));

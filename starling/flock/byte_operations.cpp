@@ -270,8 +270,8 @@ void ByteOperations::send(ConstBuffer block, Rank to, Name name) const {
   check_messages_in(*state()->fabric, block.memory, name.text());
   const Rank peer = state()->global(to, name.text());
   Topic& topic = state()->topic(name);
-  Trace trace(state()->runtime->recorder, {topic.text, topic.recorded}, RecordKind::send,
-              topic.record_step());
+  Trace trace(state()->runtime->recorder, {topic.text, topic.recorded}, RecordKind::send, topic.record_step(),
+              block.memory);
   trace.peer(peer);
   await_reader(topic, peer);
   const Outgoing message = reserve(*state()->fabric, block.bytes(), block.memory);
@@ -285,6 +285,19 @@ void ByteOperations::send(ConstBuffer block, Rank to, Name name) const {
   trace.bytes(block.bytes());
   state()->runtime->bytes_sent += block.bytes();
   trace.end(false);
+}
+
+void ByteOperations::record_update(const std::string& name, Step step,
+                                   const std::function<void()>& pass) const {
+  const Recorder& recorder = state()->runtime->recorder;
+  if (!recorder.devices) return pass();
+  TimelineRecord record;
+  record.name = recorder.timeline->name(name + "/update");
+  record.kind = RecordKind::update;
+  record.step = step;
+  const DeviceTimes::Begin begin = recorder.devices->begin();
+  pass();
+  recorder.devices->end(begin, record);
 }
 
 }  // namespace starling::flock

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "starling/fabric/outgoing.h"
@@ -46,6 +48,10 @@ class ByteOperations {
   Pending recv(Buffer buffer, Rank from, Name name) const;
   /// Copies the buffer; may wait if the receiver has too much unread, see Flock::set_send_limit().
   void send(ConstBuffer buffer, Rank to, Name name) const;
+
+  /// Runs `pass`, which updates the block `name` on this thread's device, and records in a timeline when the
+  /// device does what it enqueues.
+  void record_update(const std::string& name, Step step, const std::function<void()>& pass) const;
 
  private:
   const std::shared_ptr<FlockState>& state() const;

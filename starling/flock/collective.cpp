@@ -15,7 +15,7 @@ constexpr std::uint64_t kNumbered = 2000;
 }  // namespace
 
 Collective::Collective(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic, MemoryKind memory)
-    : Operation(kind, std::move(flock), topic),
+    : Operation(kind, std::move(flock), topic, std::nullopt, memory),
       memory_(memory),
       sequence_(flock_->mailbox.next_call(topic)),
       safe_(flock_->reweighting()) {

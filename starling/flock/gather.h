@@ -30,7 +30,7 @@ class GatherNeighbors final : public Operation {
  public:
   GatherNeighbors(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, ConstBuffer in, Room room)
       : Operation(MessageKind::neighbor_gathering, std::move(flock), topic,
-                  plan.over ? std::optional(plan.step) : std::nullopt),
+                  plan.over ? std::optional(plan.step) : std::nullopt, in.memory),
         plan_(std::move(plan)),
         in_(in),
         room_(std::move(room)) {

@@ -22,7 +22,7 @@ bool LongAverage::suits(const Exchange& exchange, const Pieces& pieces) {
 
 LongAverage::LongAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan, const Piece& block,
                          Outgoing mine)
-    : Operation(MessageKind::long_average, std::move(flock), topic, plan.step),
+    : Operation(MessageKind::long_average, std::move(flock), topic, plan.step, MemoryKind::host),
       plan_(std::move(plan)),
       block_(block),
       mine_(std::move(mine)),

@@ -18,7 +18,7 @@ namespace starling::flock {
 
 NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, StepPlan plan,
                                  Pieces pieces, Outgoing mine)
-    : Operation(MessageKind::average, std::move(flock), topic, plan.step),
+    : Operation(MessageKind::average, std::move(flock), topic, plan.step, pieces[0].in.memory),
       plan_(std::move(plan)),
       detail_means_(pieces.size() == 1 && pieces[0].in.shape == 0 ? Detail::schedule : Detail::layout),
       detail_(layout_hash(plan_.schedule, pieces)),
@@ -39,7 +39,7 @@ void NeighborAverage::note_scales() {
 
 NeighborAverage::NeighborAverage(std::shared_ptr<FlockState> flock, Topic& topic, const Weighted& weights,
                                  bool symmetric, Pieces pieces, Outgoing mine)
-    : Operation(MessageKind::average, std::move(flock), topic),
+    : Operation(MessageKind::average, std::move(flock), topic, std::nullopt, pieces[0].in.memory),
       scheduled_(false),
       pieces_(std::move(pieces)),
       mine_(std::move(mine)) {

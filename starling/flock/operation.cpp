@@ -79,6 +79,7 @@ void Operation::copy_term(Buffer out, const Term& term) {
 void Operation::finish() {
   awaited_.clear();  // releases the messages that were lent
   finish_lending();
+  trace_.end_on_device();
 }
 
 void Operation::drop() {
@@ -87,6 +88,7 @@ void Operation::drop() {
     if (awaited.missing()) flock_->mailbox.refuse(awaited.expectation);
   if (!ended()) return finish();
   awaited_.clear();
+  trace_.end_on_device();  // what was lent has been read by the work enqueued so far
 }
 
 void Operation::finish_lending() {

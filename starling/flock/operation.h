@@ -21,9 +21,9 @@ namespace starling::flock {
 /// continues it.
 class Operation {
  public:
-  /// `step` is a step of a schedule; empty for operations without one.
-  Operation(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic,
-            std::optional<Step> step = std::nullopt)
+  /// `step` is a step of a schedule; empty for operations without one. `memory`: of the blocks.
+  Operation(MessageKind kind, std::shared_ptr<FlockState> flock, Topic& topic, std::optional<Step> step,
+            MemoryKind memory)
       : kind_(kind),
         flock_(std::move(flock)),
         topic_(topic),
@@ -31,7 +31,7 @@ class Operation {
         step_in_messages_(step_),
         has_step_(step.has_value()),
         trace_(flock_->runtime->recorder, {topic.text, topic.recorded}, static_cast<RecordKind>(kind),
-               topic.record_step(step)) {}
+               topic.record_step(step), memory) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;

@@ -57,7 +57,7 @@ std::size_t share(std::size_t count, std::size_t tree, std::size_t trees) {
 }  // namespace
 
 RelaySum::RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Piece& block)
-    : Operation(MessageKind::relay, state->flock, *state->topic, plan.step),
+    : Operation(MessageKind::relay, state->flock, *state->topic, plan.step, block.in.memory),
       state_(std::move(state)),
       plan_(std::move(plan)),
       block_(block) {
@@ -72,7 +72,7 @@ RelaySum::RelaySum(std::shared_ptr<Relay::State> state, StepPlan plan, const Pie
 }
 
 RelaySum::RelaySum(std::shared_ptr<Relay::State> state)
-    : Operation(MessageKind::relay, state->flock, *state->topic),
+    : Operation(MessageKind::relay, state->flock, *state->topic, std::nullopt, MemoryKind::host),
       state_(std::move(state)),
       only_receives_(true) {}
 

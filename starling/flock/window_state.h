@@ -36,7 +36,7 @@ struct Window::State {
   WindowTransport& transport(Rank global_rank) const { return *transports.at(global_rank); }
   /// A trace of one call, for the records.
   Trace trace(RecordKind kind) const {
-    return {flock->runtime->recorder, {topic.text, topic.recorded}, kind, topic.record_step()};
+    return {flock->runtime->recorder, {topic.text, topic.recorded}, kind, topic.record_step(), tensor.memory};
   }
 
   FlockState* flock;  // which keeps this state; handles keep both

@@ -9,38 +9,13 @@
 #include "starling/base/os/descriptor.h"
 #include "starling/kernel/arithmetic.h"
 #include "starling/kernel/codec_kernels.h"
+#include "starling/kernel/device_context.h"
 #include "starling/kernel/flag.h"
 
 // Devices (GPUs). The core does not link CUDA: the library libstarling_cuda is loaded when a buffer in CUDA
 // memory is first used. Tests replace it with a device of their own.
 
 namespace starling::kernel {
-
-/// A stream of work on a device, as the device's library represents it (a cudaStream_t); null is the default
-/// stream.
-using Stream = void*;
-
-/// Where a thread's device work goes: operations on buffers in device memory are enqueued on this stream and
-/// return at once.
-struct DeviceContext {
-  int device = 0;
-  Stream stream = nullptr;
-  bool operator==(const DeviceContext&) const = default;
-};
-/// This thread's context. Code that knows a framework's current stream (the Trainer, the Python package) sets
-/// it for the duration of a call.
-DeviceContext& device_context();
-
-class DeviceScope {
- public:
-  explicit DeviceScope(DeviceContext context) : before_(device_context()) { device_context() = context; }
-  ~DeviceScope() { device_context() = before_; }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  DeviceContext before_;
-};
 
 /// One device, as `starling info` shows it.
 struct DeviceInfo {
@@ -93,11 +68,18 @@ class Device {
   /// valid until the copy has ended (synchronize()).
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
   virtual void copy_to_device(void* device, const void* host, std::size_t bytes) = 0;
+  /// Host memory that copy_to_host() writes while the program continues; copies to other memory may wait for
+  /// the stream. Frees itself. Throws Error if there is not enough.
+  virtual std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) = 0;
 
+  /// Whether this thread's stream is being captured into a graph: what is enqueued runs later, perhaps often.
+  virtual bool capturing() const = 0;
   /// A point in the order of a stream, reached when the work before it has ended.
   using Moment = std::shared_ptr<void>;
   /// The point after the work enqueued on this thread's stream so far.
   virtual Moment mark_moment() = 0;
+  /// Whether a moment is reached; does not wait. Throws Error if the work before it has failed.
+  virtual bool reached(const Moment& moment) = 0;
   /// Seconds on the device's clock between two moments of one device; blocks until both are reached.
   virtual double seconds_between(const Moment& begin, const Moment& end) = 0;
 

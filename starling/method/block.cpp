@@ -41,10 +41,11 @@ Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment
 void Block::apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy) {
   bool nonfinite = false;
   const UpdatePass pass{from, direction, scale, out, copy, x.on_host() ? &nonfinite : device_mark()};
-  if (skipped)
-    copy_through(pass);
+  const auto run = [&] { skipped ? copy_through(pass) : local_update->apply(pass, segments); };
+  if (x.on_host())
+    run();
   else
-    local_update->apply(pass, segments);
+    channel->record_update(name, step, run);
   if (nonfinite && on_nonfinite) on_nonfinite(out);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -198,6 +199,10 @@ class Channel {
   virtual Staleness staleness() const = 0;
   /// Called by the driver at the start of a step, which errors and warnings then name.
   virtual void note_step(Step /*step*/) {}
+  /// Runs `pass`, which updates the block `name` on a device; may record when the device does so.
+  virtual void record_update(const std::string& /*name*/, Step /*step*/, const std::function<void()>& pass) {
+    pass();
+  }
   /// The block's state was restored from a checkpoint: drops deposits and background averages from before.
   virtual void abandon_messages() {}
 };

@@ -8,6 +8,7 @@
 #include "starling/base/error.h"
 #include "starling/base/stopwatch.h"
 #include "starling/codec/wire_format.h"
+#include "starling/flock/byte_operations.h"
 #include "starling/flock/neighbor_exchanger.h"
 #include "starling/kernel/arithmetic.h"
 #include "starling/method/flock_collective.h"
@@ -302,6 +303,9 @@ class FlockChannel final : public Channel {
   }
   void note_step(Step step) override {
     if (call_) call_->step.store(step, std::memory_order_relaxed);
+  }
+  void record_update(const std::string& name, Step step, const std::function<void()>& pass) override {
+    ByteOperations(flock_).record_update(name, step, pass);
   }
   void abandon_messages() override {
     if (one_sided_) one_sided_->clear();

@@ -125,18 +125,22 @@ void restore_block(Block& block, const std::string& at, const CheckpointFile& fi
 }  // namespace
 
 void SavedParts::add(const std::string& name, ConstBuffer block) {
-  if (!block.on_host()) {
-    std::vector<std::byte>& copy = own_.emplace_back(block.bytes());
-    const Buffer on_host(block.dtype, copy.data(), block.count);
-    kernel::transfer(on_host, block);
-    block = on_host;
-  }
-  add_view(name, starling::name(block.dtype), {block.host_bytes(), block.bytes()});
+  const std::span bytes(static_cast<const std::byte*>(block.address()), block.bytes());
+  if (block.on_host())
+    add_view(name, starling::name(block.dtype), bytes);
+  else
+    add_device_view(name, starling::name(block.dtype), bytes, nullptr);
 }
 
 void SavedParts::add_view(const std::string& name, const std::string& type,
                           std::span<const std::byte> bytes) {
   parts_.push_back({name, type, bytes});
+}
+
+void SavedParts::add_device_view(const std::string& name, const std::string& type,
+                                 std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  parts_.push_back({name, type, bytes, kernel::device_context()});
+  if (owner) kept_.push_back(std::move(owner));
 }
 
 void SavedParts::add_copy(const std::string& name, const std::string& type,

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,13 +11,16 @@
 
 namespace starling::method {
 
-/// The parts of a rank's state for a checkpoint: views of existing memory, and copies owned by this object.
-/// Valid until the state changes.
+/// The parts of a rank's state for a checkpoint: views of existing memory, on the host or a device, and
+/// copies owned by this object. Valid until the state changes.
 class SavedParts {
  public:
-  /// Adds a view if the block is in host memory, else a copy.
+  /// Adds a view. If the block is in device memory, this thread's stream writes it.
   void add(const std::string& name, ConstBuffer block);
   void add_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
+  /// Adds a view of device memory that this thread's stream writes, and keeps `owner`, which may be null.
+  void add_device_view(const std::string& name, const std::string& type, std::span<const std::byte> bytes,
+                       std::shared_ptr<const void> owner);
   void add_copy(const std::string& name, const std::string& type, std::span<const std::byte> bytes);
   void add_text(const std::string& name, const std::string& text);  // copied
   void add_number(const std::string& name, double value);
@@ -26,6 +30,7 @@ class SavedParts {
  private:
   std::vector<StatePart> parts_;
   std::deque<std::vector<std::byte>> own_;
+  std::vector<std::shared_ptr<const void>> kept_;
 };
 
 /// Adds everything that a driver's blocks, their optimizers and channels keep from step to step. Call it

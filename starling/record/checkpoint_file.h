@@ -12,6 +12,7 @@
 
 #include "starling/base/dtype.h"
 #include "starling/base/types.h"
+#include "starling/kernel/device_context.h"
 
 namespace starling::record {
 
@@ -20,6 +21,8 @@ struct StatePart {
   std::string name;
   std::string type;  // of the elements, for readers and for checks: name(DType), or the owner's own
   std::span<const std::byte> bytes;
+  /// If the bytes are in device memory: the stream on which they are written.
+  std::optional<kernel::DeviceContext> device = {};
 };
 
 /// The memory into which a piece of state is read back. Does not own it.

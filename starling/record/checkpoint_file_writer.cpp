@@ -15,6 +15,8 @@
 #include "starling/base/atomic_file.h"
 #include "starling/base/checksum.h"
 #include "starling/base/error.h"
+#include "starling/kernel/device.h"
+#include "starling/kernel/device.h"
 #include "starling/record/checkpoint_file.h"
 #include "starling/record/checkpoint_layout.h"
 #include "starling/record/checkpoint_phase.h"
@@ -107,6 +109,16 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
+// The bytes of a part in host memory; those on a device are copied to `copy`.
+std::span<const std::byte> on_host(const StatePart& part, std::vector<std::byte>& copy) {
+  if (!part.device) return part.bytes;
+  copy.resize(part.bytes.size());
+  const kernel::DeviceScope scope(*part.device);
+  kernel::device().copy_to_host(copy.data(), part.bytes.data(), copy.size());
+  kernel::device().synchronize();
+  return copy;
+}
+
 // The rank whose file this is; empty if the file does not exist or is something else.
 std::optional<std::string> owner_of(const std::filesystem::path& path) {
   try {
@@ -136,9 +148,10 @@ CheckpointFileMark write_file(const std::filesystem::path& path, const Labels& l
   AtomicFile file(path, mark);
   checkpoint_reached(CheckpointPhase::opened);
   Gather out(file, sizeof(head) + table.size());
+  std::vector<std::byte> copy;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     Checksum checksum;
-    for (auto rest = parts[i].bytes; !rest.empty();) {
+    for (auto rest = on_host(parts[i], copy); !rest.empty();) {
       const auto chunk = rest.first(std::min(rest.size(), kWriteChunk));
       checksum.add(chunk);
       out.add(chunk);
@@ -148,6 +161,7 @@ CheckpointFileMark write_file(const std::filesystem::path& path, const Labels& l
     const auto zeros = std::span(kZeros).first(checkpoint_aligned(bytes) - bytes);
     checksums[i] = checksum.add(zeros).value();
     out.add(zeros);
+    if (parts[i].device) out.flush();  // the next part may replace the copy
     if (i == parts.size() / 2) checkpoint_reached(CheckpointPhase::half_written);
   }
   out.flush();

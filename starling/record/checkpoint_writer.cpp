@@ -5,8 +5,6 @@
 #include <signal.h>
 
 #include "starling/base/error.h"
-#include "starling/kernel/copy.h"
-#include "starling/record/checkpoint_layout.h"
 
 namespace starling::record {
 namespace {
@@ -48,26 +46,10 @@ CheckpointWriter::~CheckpointWriter() {
   thread_.join();
 }
 
-void CheckpointWriter::take(std::span<const StatePart> parts) {
-  std::size_t bytes = 0;
-  for (const StatePart& part : parts) bytes += checkpoint_aligned(part.bytes.size());
-  if (memory_.size() < bytes) {
-    memory_ = {};  // free first: never hold both
-    memory_.resize(bytes);
-  }
-  parts_.assign(parts.begin(), parts.end());
-  std::byte* to = memory_.data();
-  for (StatePart& part : parts_) {
-    if (!part.bytes.empty()) copy_bytes(to, part.bytes.data(), part.bytes.size());
-    part.bytes = {to, part.bytes.size()};
-    to += checkpoint_aligned(part.bytes.size());
-  }
-}
-
 void CheckpointWriter::save(Step step, const Labels& labels, std::span<const StatePart> parts,
                             std::span<const Rank> members) {
   finish();
-  take(parts);
+  state_.take(parts);
   step_ = step;
   labels_ = labels;
   members_.assign(members.begin(), members.end());
@@ -107,7 +89,8 @@ void CheckpointWriter::work(const std::stop_token& stop) {
     lock.unlock();
     std::optional<std::string> problem;
     try {
-      run_.write(step_, rank_, labels_, parts_, members_, stop);
+      state_.await();
+      run_.write(step_, rank_, labels_, state_.parts(), members_, stop);
     } catch (const std::exception& error) {
       problem = error.what();
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "starling/record/checkpoint_run.h"
+#include "starling/record/state_snapshot.h"
 
 namespace starling::record {
 
@@ -24,8 +25,9 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  /// Copies the parts and returns; they may change afterwards. Keeps memory for one copy: waits first if the
-  /// previous checkpoint is still being written. `members` are the ranks that write this step; the first
+  /// Copies the parts and returns; they may change afterwards. For parts on a device the copy is enqueued,
+  /// and they may change by work enqueued afterwards. Keeps memory for one copy: waits first if the previous
+  /// checkpoint is still being written. `members` are the ranks that write this step; the first
   /// completes it.
   void save(Step step, const Labels& labels, std::span<const StatePart> parts, std::span<const Rank> members);
 
@@ -42,7 +44,6 @@ class CheckpointWriter {
 
  private:
   void work(const std::stop_token& stop);
-  void take(std::span<const StatePart> parts);
 
   CheckpointRun run_;
   Rank rank_;
@@ -51,8 +52,7 @@ class CheckpointWriter {
   Step step_ = 0;
   Labels labels_;
   std::vector<Rank> members_;
-  std::vector<StatePart> parts_;  // their bytes are in memory_
-  std::vector<std::byte> memory_;
+  StateSnapshot state_;
 
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;

@@ -143,9 +143,15 @@ void Timeline::make_room(std::uint64_t index) {
 void Timeline::note_time(std::uint64_t now) {
   const std::uint32_t latest = header_->latest.load(std::memory_order_relaxed);
   const std::uint64_t before = header_->later[latest].ticks;
-  if (now - before < std::min(kRarely, (before - header_->first.ticks) / 16)) return;
+  if (now < before + std::min(kRarely, (before - header_->first.ticks) / 16)) return;
   header_->later[1 - latest] = both_clocks();
   header_->latest.store(1 - latest, std::memory_order_release);
+}
+
+double Timeline::tick_rate() const {
+  const TimelineHeader::Moment now = both_clocks();
+  return 1e9 * static_cast<double>(now.ticks - header_->first.ticks) /
+         static_cast<double>(now.ns - header_->first.ns);
 }
 
 void Timeline::write(const TimelineRecord& record) {

@@ -33,6 +33,8 @@ class Timeline {
   /// The number of a name in the table.
   std::uint16_t name(std::string_view text);
   void write(const TimelineRecord& record);
+  /// Ticks per second, measured since the start.
+  double tick_rate() const;
 
  private:
   void make_room(std::uint64_t index);

@@ -14,7 +14,7 @@
 namespace starling::record {
 
 inline constexpr std::uint64_t kTimelineMagic = 0x656D69744C525453u;  // "STRLtime"
-inline constexpr std::uint32_t kTimelineVersion = 1;
+inline constexpr std::uint32_t kTimelineVersion = 2;
 inline constexpr std::size_t kTimelineNames = 1024;
 inline constexpr std::size_t kTimelineNameBytes = 56;
 inline constexpr std::size_t kTimelinePeers = 6;
@@ -54,10 +54,12 @@ struct TimelineRecord {
   std::uint16_t name = 0;
   RecordKind kind = RecordKind::receive;
   std::uint8_t failed = 0;
-  std::uint32_t peer_count = 0;
+  std::uint16_t peer_count = 0;
+  std::uint8_t device = 0;  // 0: an operation of the host; else what device number `device` - 1 did for it
   std::array<std::uint16_t, kTimelinePeers> peers{};  // the first ones
 };
 static_assert(sizeof(TimelineRecord) == 64);
+inline constexpr int kTimelineDevices = 255;
 
 inline constexpr std::size_t kTimelineRecordsAt = 64 << 10;  // page-aligned
 static_assert(kTimelineNamesAt + kTimelineNames * sizeof(TimelineName) <= kTimelineRecordsAt);

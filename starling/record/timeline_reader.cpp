@@ -63,7 +63,7 @@ bool is_sound(const TimelineRecord& record, const Head& head, std::size_t names,
   const auto kept = std::min<std::size_t>(record.peer_count, kTimelinePeers);
   return known && record.start + kTicksBefore >= head.first.ticks && record.start <= record.end &&
          record.end <= head.last.ticks + kTicksAfter && record.bytes <= kMostBytes && record.name < names &&
-         record.failed <= 1 && record.peer_count <= static_cast<std::uint32_t>(kMostTimelineRanks) &&
+         record.failed <= 1 &&
          std::all_of(record.peers.begin(), record.peers.begin() + static_cast<std::ptrdiff_t>(kept),
                      [&](std::uint16_t peer) { return peer < size; });
 }
@@ -82,6 +82,7 @@ TimelineEvent event_of(const TimelineRecord& record, const Head& head, std::size
   event.name = std::min<std::size_t>(record.name, names - 1);
   event.kind = record.kind;
   event.failed = record.failed != 0;
+  event.device = record.device - 1;
   event.peer_count = record.peer_count;
   const auto kept = std::min<std::size_t>(record.peer_count, kTimelinePeers);
   event.peers.assign(record.peers.begin(), record.peers.begin() + static_cast<std::ptrdiff_t>(kept));

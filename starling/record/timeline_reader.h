@@ -19,6 +19,7 @@ struct TimelineEvent {
   std::size_t name = 0;  // index into the part's names
   RecordKind kind = RecordKind::receive;
   bool failed = false;
+  int device = -1;  // -1: an operation of the host; else what this device did for it
   std::uint32_t peer_count = 0;
   std::vector<Rank> peers;  // the first ones
 };
@@ -31,7 +32,7 @@ struct TimelinePart {
   std::uint64_t overwritten = 0;  // how many older events were overwritten
   std::uint64_t damaged = 0;      // how many were left out because their content is impossible
   std::vector<std::string> names;
-  std::vector<TimelineEvent> events;  // in the order in which they ended
+  std::vector<TimelineEvent> events;  // in the order in which they were written
 };
 
 /// Reads one rank's file; throws Error that says what is wrong with it.

@@ -1,5 +1,7 @@
 #include "starling/record/trace.h"
 
+#include <limits>
+
 namespace starling::record {
 
 std::uint16_t Trace::number_of(const RecordName& name) const {
@@ -19,7 +21,8 @@ void Trace::peer(Rank rank, bool later_phase) {
   if (std::find(record_.peers.begin(), end, short_rank) != end) return;
   if (kept == kTimelinePeers && later_phase) return;  // it may have been counted already
   if (kept < kTimelinePeers) record_.peers[kept] = short_rank;
-  recorder_.flight.peer(flight_number_, record_.peer_count++, rank);
+  recorder_.flight.peer(flight_number_, record_.peer_count, rank);
+  if (record_.peer_count < std::numeric_limits<std::uint16_t>::max()) ++record_.peer_count;
 }
 
 }  // namespace starling::record

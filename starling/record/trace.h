@@ -4,7 +4,10 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "starling/base/buffer.h"
+#include "starling/record/device_times.h"
 #include "starling/record/flight.h"
 #include "starling/record/ticks.h"
 #include "starling/record/timeline.h"
@@ -13,10 +16,14 @@ namespace starling::record {
 
 /// The recorders of one rank's operations: flight recorder and timeline. Owned by the rank's runtime.
 struct Recorder {
-  Recorder(Rank rank, Rank size) : flight(rank), timeline(Timeline::from_environment(rank, size)) {}
+  Recorder(Rank rank, Rank size)
+      : flight(rank),
+        timeline(Timeline::from_environment(rank, size)),
+        devices(timeline ? std::make_unique<DeviceTimes>(*timeline) : nullptr) {}
 
   Flight flight;
   const std::unique_ptr<Timeline> timeline;  // null if off
+  const std::unique_ptr<DeviceTimes> devices;
 };
 
 /// The name of an operation and, once it is in a timeline, 1 + its number there.
@@ -32,18 +39,24 @@ struct RecordStep {
 };
 
 /// Records one operation: it begins with the constructor and ends with end(), or as failed in the destructor.
-/// Used by one thread, except for wait_ends().
+/// If it works on device memory, also when the device does so: from the work that the calling thread's stream
+/// gets next to what it has got at end_on_device(). Used by one thread, except for wait_ends().
 class Trace {
  public:
-  Trace(Recorder& recorder, RecordName name, RecordKind kind, RecordStep step)
+  Trace(Recorder& recorder, RecordName name, RecordKind kind, RecordStep step,
+        MemoryKind memory = MemoryKind::host)
       : recorder_(recorder), flight_number_(recorder.flight.begin(name.text, kind, step.user)) {
     if (!recorder_.timeline) return;
     record_.start = ticks();
     record_.step = step.schedule;
     record_.kind = kind;
     record_.name = number_of(name);
+    if (memory != MemoryKind::host) on_device_ = recorder_.devices->begin();
   }
-  ~Trace() { end(true); }
+  ~Trace() {
+    end(true);
+    end_on_device();
+  }
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -74,6 +87,9 @@ class Trace {
     record_.failed = failed ? 1 : 0;
     recorder_.timeline->write(record_);
   }
+  void end_on_device() {
+    if (on_device_.moment) recorder_.devices->end(std::exchange(on_device_, {}), record_);
+  }
 
  private:
   std::uint16_t number_of(const RecordName& name) const;
@@ -82,6 +98,7 @@ class Trace {
   std::uint64_t flight_number_;
   bool ended_ = false;
   TimelineRecord record_;
+  DeviceTimes::Begin on_device_;
   std::atomic<std::uint64_t> waited_{0};  // another thread may complete the awaited operation
   std::atomic<float> wait_offset_{0};
 };

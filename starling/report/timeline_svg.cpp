@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <set>
 
 #include "starling/base/error.h"
 #include "starling/report/markup.h"
@@ -88,14 +89,19 @@ std::string timeline_svg(const TimelineRun& run, double seconds) {
   for (const auto& [rank, top] : tops)
     svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\">rank {}</text>\n", kLeft - 10, top + 16,
                        rank);
+  std::set<std::pair<Rank, int>> labeled;
   for (const PlacedEvent& placed : events) {
     const TimelineEvent& event = *placed.event;
     const double y = tops.at(placed.part->rank) + kLine * placed.line;
-    const std::string title =
-        fmt::format("{} step {}: {}, {} waiting, {}{}", placed.name(), event.step,
-                    human_time(static_cast<double>(event.end - event.start) * 1e-9),
-                    human_time(static_cast<double>(event.waited) * 1e-9),
-                    human_bytes(static_cast<double>(event.bytes)), event.failed ? ", FAILED" : "");
+    if (event.device >= 0 && placed.overlap == 0 && labeled.emplace(placed.part->rank, event.device).second)
+      svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"#555555\">{}</text>\n",
+                         kLeft - 10, y + 16, device_name(event.device));
+    const std::string title = fmt::format(
+        "{} step {}: {}{}, {}{}", placed.name(), event.step,
+        human_time(static_cast<double>(event.end - event.start) * 1e-9),
+        event.device >= 0 ? " on " + device_name(event.device)
+                          : fmt::format(", {} waiting", human_time(static_cast<double>(event.waited) * 1e-9)),
+        human_bytes(static_cast<double>(event.bytes)), event.failed ? ", FAILED" : "");
     const auto draw = [&](std::int64_t from, std::int64_t to, double opacity) {
       if (to > from && to > scale.begin && from < scale.end)
         svg += rectangle(scale.x(from), y, scale.x(to) - scale.x(from),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 
 #include "starling/base/error.h"
@@ -51,6 +52,13 @@ SchedulePtr adapted_schedule(const Method& method, const MethodSetting& setting,
   }
   method.check(*schedule);
   return schedule;
+}
+
+// Whether both tensors, of the same sizes, have their elements in the same order in memory.
+bool same_order(const torch::Tensor& a, const torch::Tensor& b) {
+  for (std::int64_t i = 0; i < a.dim(); ++i)
+    if (a.size(i) > 1 && a.stride(i) != b.stride(i)) return false;
+  return true;
 }
 
 // The first element that is not finite, or "" if all are.
@@ -314,6 +322,16 @@ void Replica::rebind(std::size_t i) {
     throw InvalidArgument(fmt::format(
         "the size or type of parameter {} has changed since the trainer was made; both must stay the same",
         placed.name));
+  if (!noticed_order_ && !same_order(parameter, placed.place)) {
+    noticed_order_ = true;
+    if (flock.rank() == 0)
+      log(LogLevel::normal,
+          fmt::format("parameter {} has another order in memory (strides {}) than when the trainer was made "
+                      "({}), and is put back into that one: convert the model, for example to channels-last, "
+                      "before the trainer is made (in Python: before decentralize)",
+                      placed.name, fmt::join(parameter.strides(), ", "),
+                      fmt::join(placed.place.strides(), ", ")));
+  }
   const torch::NoGradGuard no_grad;
   torch::Tensor(placed.place).copy_(parameter);
   parameter.set_data(placed.place);

@@ -109,6 +109,7 @@ struct Replica {
   bool torch_keeps_state();
   void take_bucket(std::size_t bucket);
 
+  bool noticed_order_ = false;          // a parameter's order in memory has changed
   std::vector<std::int64_t> versions_;  // of the parameters after the last step
   ModuleTensors::Named at_start_;       // the module's parameters
   SchedulePtr flocks_schedule_;         // the flock's own when the method's was chosen; null: not used

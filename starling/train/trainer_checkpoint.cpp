@@ -7,6 +7,7 @@
 
 #include "starling/base/error.h"
 #include "starling/record/log.h"
+#include "starling/train/device_tensors.h"
 #include "starling/train/gathered.h"
 #include "starling/train/saved_model.h"
 #include "starling/train/settings_agreement.h"
@@ -175,6 +176,12 @@ void TrainerCheckpoint::save_parts(SavedParts& parts) {
     replica_.driver->settle();
   }
   for (const auto& [name, tensor] : saved_tensors(replica_.module)) {
+    if (is_on_device(tensor) && kernel::why_no_device().empty()) {
+      const kernel::DeviceScope scope(torch_context(tensor));
+      const auto whole = std::make_shared<torch::Tensor>(tensor.detach().contiguous());
+      parts.add_device_view(name, type_name(*whole), bytes_of(*whole), whole);
+      continue;
+    }
     const torch::Tensor whole = tensor.detach().cpu().contiguous();
     if (whole.data_ptr() == tensor.data_ptr())
       parts.add_view(name, type_name(whole), bytes_of(whole));

@@ -13,7 +13,9 @@
 #include <nlohmann/json.hpp>
 
 #include "flock/flock_fixture.h"
+#include "kernel/device_block.h"
 #include "record/folder.h"
+#include "starling/flock/byte_operations.h"
 #include "starling/report/timeline_trace.h"
 
 // What flocks record: timelines, and flight records for the errors that write them.
@@ -142,6 +144,54 @@ TEST(FlockTimeline, RecordsEveryKindOfOperation) {
   }
   // Overlapping operations are on different rows.
   EXPECT_NE(slices(events, "slow")[0][0].at("tid"), slices(events, "big")[0][0].at("tid"));
+}
+
+TEST(FlockTimeline, DevicesHaveRowsOfTheirOwn) {
+  const RecordFolder folder;
+  const Variable on("STARLING_TIMELINE", folder.path("t"));
+  const auto ends = fabric::device_launchers()[1].run(2, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(40s);
+    const Rank other = 1 - flock.rank();
+    const kernel::DeviceBlock<float> x(std::vector<float>(1000, 1)), y(1000);
+    const ByteOperations operations(flock);
+    for (int k = 0; k < 3; ++k) operations.neighbor_allreduce({{x.buffer(), y.buffer()}}, {}, "mix").wait();
+    operations.allreduce({{x.buffer(), x.buffer()}}, Reduction::sum, "sum").wait();
+    operations.send(x.buffer(), other, "letter");
+    operations.recv(y.buffer(), other, "letter").wait();
+    std::vector<float> on_host(10, 1);
+    flock.allreduce(on_host, Reduction::sum, "of the host");
+    operations.record_update("x", 7, [&] { arithmetic_in(MemoryKind::cuda).scale(x.buffer(), 0.5); });
+  });
+  for (const RankEnd& end : ends) EXPECT_TRUE(end.ok) << end.message;
+
+  const json events = merged(folder.path("t"));
+  std::map<int, int> rows;  // of the device, by rank
+  for (const json& event : events)
+    if (event.at("name") == "thread_name" && event.at("args").at("name") == "GPU 0")
+      rows[event.at("pid")] = event.at("tid");
+  ASSERT_EQ(rows.size(), 2u);
+  std::map<int, std::multiset<std::string>> on_device, on_host;
+  for (const json& event : events) {
+    if (event.at("ph") != "X" || event.at("name") == "waiting") continue;
+    const int rank = event.at("pid");
+    (event.at("tid") >= rows.at(rank) ? on_device : on_host)[rank].insert(event.at("name"));
+    EXPECT_GE(event.at("dur").get<double>(), 0);
+  }
+  for (const int rank : {0, 1}) {
+    std::multiset<std::string> names = {"mix", "mix", "mix", "sum", "letter", "letter"};
+    EXPECT_TRUE(std::ranges::includes(on_host[rank], names));
+    EXPECT_EQ(on_host[rank].count("of the host"), 1u);
+    names.insert("x/update");
+    EXPECT_EQ(on_device[rank], names);
+  }
+  // The device begins an operation after the host.
+  for (auto& [rank, sums] : slices(events, "sum")) {
+    ASSERT_EQ(sums.size(), 2u);
+    if (sums[0].at("tid") > sums[1].at("tid")) std::swap(sums[0], sums[1]);
+    EXPECT_GT(sums[1].at("ts").get<double>() + 1000, sums[0].at("ts").get<double>());
+    EXPECT_EQ(sums[1].at("args").at("bytes"), sums[0].at("args").at("bytes"));
+  }
 }
 
 TEST(FlockFlight, ComesWithPeerLostAndTimedOutOnly) {

@@ -53,6 +53,14 @@ class FakeDevice::Queue {
     throw_failure(operations);
   }
 
+  /// Whether this number of operations has ended; throws if one of them failed.
+  bool finished(std::uint64_t operations) {
+    const std::lock_guard lock(mutex_);
+    if (ended_ < operations) return false;
+    throw_failure(operations);
+    return true;
+  }
+
   /// Keeps `memory` alive until the operations enqueued so far have ended.
   void keep(const std::shared_ptr<void>& memory) {
     const std::lock_guard lock(mutex_);
@@ -547,6 +555,11 @@ void FakeDevice::copy_to_device(void* device, const void* host, std::size_t byte
   copy_to_host(device, host, bytes);
 }
 
+std::shared_ptr<std::byte> FakeDevice::allocate_pinned(std::size_t bytes) {
+  const std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
+  return {memory, memory.get()};
+}
+
 Device::Moment FakeDevice::mark_moment() {
   Queue& queue = streams_->current();
   const auto moment = std::make_shared<FakeMoment>();
@@ -554,6 +567,11 @@ Device::Moment FakeDevice::mark_moment() {
   moment->queue = &queue;
   moment->operation = queue.enqueued();
   return moment;
+}
+
+bool FakeDevice::reached(const Moment& moment) {
+  const auto& kept = *static_cast<const FakeMoment*>(moment.get());
+  return kept.queue->finished(kept.operation);
 }
 
 double FakeDevice::seconds_between(const Moment& begin, const Moment& end) {

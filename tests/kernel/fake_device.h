@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -62,8 +63,13 @@ class FakeDevice final : public Device {
   void synchronize() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
+  std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override;
 
+  bool capturing() const override { return capturing_; }
+  /// From now on, streams count as being captured or not; operations still run at once.
+  void pretend_capturing(bool pretend) { capturing_ = pretend; }
   Moment mark_moment() override;
+  bool reached(const Moment& moment) override;
   double seconds_between(const Moment& begin, const Moment& end) override;
 
   const Arithmetic& arithmetic() const override;
@@ -83,6 +89,7 @@ class FakeDevice final : public Device {
   void check_flag(const Flag& flag, std::uint32_t number) const;
 
   const FakeDeviceOptions options_;
+  std::atomic<bool> capturing_ = false;
   std::shared_ptr<Streams> streams_;
   std::unique_ptr<Operations> operations_;
   mutable std::mutex mutex_;                     // guards the members below

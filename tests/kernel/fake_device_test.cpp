@@ -121,9 +121,12 @@ TEST_F(FakeDeviceTest, TakesTheTimeBetweenMoments) {
   device_.wait(flags_[2], 1);
   const Device::Moment after = device_.mark_moment();
   device_.seconds_between(before, before);  // does not wait for later work
+  EXPECT_TRUE(device_.reached(before));
+  EXPECT_FALSE(device_.reached(after));
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
   flags_[2] = 1;
   EXPECT_GE(device_.seconds_between(before, after), 0.002);
+  EXPECT_TRUE(device_.reached(after));
 }
 
 TEST_F(FakeDeviceTest, WritesAFlagAfterEarlierWork) {

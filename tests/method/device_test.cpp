@@ -2,13 +2,16 @@
 // the results have the same bits as on the host.
 #include <gtest/gtest.h>
 #include <limits>
+#include <map>
 
 #include "base/test_name.h"
 #include "flock/reference.h"
 #include "kernel/device_block.h"
 #include "method/on_flock.h"
+#include "record/folder.h"
 #include "starling/codec/registry.h"
 #include "starling/fabric/device_messages.h"
+#include "starling/record/timeline_reader.h"
 
 namespace starling::method {
 namespace {
@@ -175,6 +178,41 @@ TEST(DeviceBlockTest, AwcNeedsTwoSlotsPerBlock) {
     device.driver.settle();
     require(fabric->device_messages()->usage().slots == 2 * kBlocks, "two slots for each");
   });
+}
+
+TEST(DeviceBlockTest, TimelinesHaveTheUpdatePassesOfTheDevice) {
+  const RecordFolder folder;
+  const Variable on("STARLING_TIMELINE", folder.path("t"));
+  constexpr std::size_t kBlocks = 2;
+  constexpr Step kSteps = 3;
+  const auto ends = device_launchers()[1].run(2, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    flock.set_timeout(20s);
+    OnDevice<float> device(flock, std::vector<float>(1000, 1),
+                           {.method = "dsgd-awc", .topology = "ring", .optimizer = "momentum"}, kBlocks);
+    for (Step step = 0; step < kSteps; ++step) {
+      device.driver.begin();
+      device.driver.finish();
+    }
+    device.driver.settle();
+  });
+  for (const RankEnd& end : ends) ASSERT_TRUE(end.ok) << end.message;
+  for (const TimelinePart& part : read_timeline(folder.path("t")).parts) {
+    std::map<Step, std::size_t> updates;
+    std::size_t averages = 0, averages_of_host = 0;
+    for (const TimelineEvent& event : part.events) {
+      if (event.kind == RecordKind::update) {
+        EXPECT_EQ(event.device, 0);
+        EXPECT_TRUE(part.names[event.name].ends_with("/update")) << part.names[event.name];
+        ++updates[event.step];
+      } else if (event.kind == RecordKind::average) {
+        ++(event.device == 0 ? averages : averages_of_host);
+      }
+    }
+    EXPECT_EQ(updates, (std::map<Step, std::size_t>{{0, kBlocks}, {1, kBlocks}, {2, kBlocks}}));
+    EXPECT_EQ(averages, averages_of_host);
+    EXPECT_GE(averages, kBlocks * kSteps);
+  }
 }
 
 TEST(DeviceBlockTest, NonfiniteResultsAreReportedWithTheNextUpdate) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/eventually.h"
+#include "kernel/fake_device.h"
 #include "record/checkpoint_state.h"
 #include "record/folder.h"
 #include "starling/base/error.h"
@@ -113,6 +114,104 @@ TEST(CheckpointWriterTest, DoesNotBlockWhileTheFileIsWritten) {
   checkpoint_hook = nullptr;
   EXPECT_EQ(state_in(folder, 1, 0), SmallState(1));
   EXPECT_EQ(state_in(folder, 2, 0), SmallState(2));
+}
+
+// The elements of a state on a fake device, whose stream waits for a flag.
+class CheckpointDeviceTest : public testing::Test {
+ protected:
+  CheckpointDeviceTest() {
+    kernel::set_device(device_);
+    device_->register_flags(&flag_, sizeof flag_);
+  }
+  ~CheckpointDeviceTest() override {
+    flag_ = 1;
+    device_->synchronize();
+    kernel::set_device(nullptr);
+  }
+
+  static std::vector<StatePart> on_device(const SmallState& state) {
+    std::vector<StatePart> parts = state.parts();
+    for (StatePart& part : parts) part.device = kernel::DeviceContext{};
+    return parts;
+  }
+  // A step of training: new values are enqueued.
+  void change(SmallState& state, const SmallState& next) {
+    device_->copy_to_device(state.x.data(), next.x.data(), state.x.size() * sizeof(float));
+    device_->copy_to_device(state.counters.data(), next.counters.data(), 3 * sizeof(std::int64_t));
+  }
+
+  const std::shared_ptr<kernel::FakeDevice> device_ = std::make_shared<kernel::FakeDevice>();
+  kernel::Flag flag_ = 0;
+  const RecordFolder place_;
+  const CheckpointFolder folder_{place_.path("ck")};
+};
+
+TEST_F(CheckpointDeviceTest, SavesWhatTheStreamHasWrittenSoFarWithoutWaitingForIt) {
+  CheckpointWriter writer(options_of(folder_.path(), 1), 0);
+  SmallState state(1);
+  const SmallState two(2), three(3);
+  device_->wait(flag_, 1);
+  change(state, two);
+  writer.save(2, {}, on_device(state), kAlone);
+  change(state, three);
+  EXPECT_TRUE(writer.busy());
+  EXPECT_EQ(state, SmallState(1)) << "the device has not come to any of this";
+  flag_ = 1;
+  writer.save(3, {}, on_device(state), kAlone);
+  writer.finish();
+  EXPECT_EQ(writer.problem(), std::nullopt);
+  EXPECT_EQ(state_in(folder_, 2, 0), two);
+  EXPECT_EQ(state_in(folder_, 3, 0), three);
+
+  const SmallState host(4);
+  std::vector<StatePart> mixed = host.parts();
+  mixed[0] = on_device(state)[0];
+  CheckpointRun(options_of(folder_.path(), 1)).write(4, 0, {}, mixed, kAlone);
+  SmallState expected(4);
+  expected.x = three.x;
+  EXPECT_EQ(state_in(folder_, 4, 0), expected) << "without a thread";
+}
+
+TEST_F(CheckpointDeviceTest, TheDestructorWaitsForTheDevice) {
+  SmallState state(1);
+  const SmallState two(2);
+  std::thread release;
+  {
+    CheckpointWriter writer(options_of(folder_.path(), 1), 0);
+    device_->wait(flag_, 1);
+    change(state, two);
+    writer.save(2, {}, on_device(state), kAlone);
+    release = std::thread([this] {
+      std::this_thread::sleep_for(20ms);
+      flag_ = 1;
+    });
+  }
+  release.join();
+  EXPECT_EQ(state_in(folder_, 2, 0), two);
+}
+
+TEST_F(CheckpointDeviceTest, ADeviceThatFailsIsAProblemOfTheCheckpoint) {
+  // A stream of its own, since its error sticks to it.
+  const kernel::DeviceContext stream{0, device_->new_stream()};
+  CheckpointWriter writer(options_of(folder_.path(), 1), 0);
+  std::vector<std::int32_t> integers(4, 1);
+  {
+    const kernel::DeviceScope scope(stream);
+    device_->wait(flag_, 1);
+    const Buffer wrong(DType::int32, integers.data(), integers.size(), MemoryKind::cuda, nullptr);
+    device_->arithmetic().scale(wrong, 0.5);
+  }
+  const SmallState state(1);
+  std::vector<StatePart> parts = on_device(state);
+  for (StatePart& part : parts) part.device = stream;
+  writer.save(1, {}, parts, kAlone);
+  flag_ = 1;
+  writer.finish();
+  EXPECT_THAT(writer.problem().value_or(""),
+              HasSubstr("an operation on this stream of the fake device has failed"));
+  writer.save(2, {}, SmallState(2).parts(), kAlone);
+  writer.finish();
+  EXPECT_EQ(writer.last_saved(), 2);
 }
 
 TEST(CheckpointWriterTest, TheDestructorFinishesTheCheckpoint) {

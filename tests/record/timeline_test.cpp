@@ -160,7 +160,7 @@ TEST(TimelineTest, NamesInvalidFiles) {
   EXPECT_THAT(complaint("x" + good.substr(1)), HasSubstr("is not a Starling timeline file"));
   std::string newer = good;
   newer[8] = 9;
-  EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 1"));
+  EXPECT_THAT(complaint(newer), HasSubstr("is a timeline of version 9; this program reads version 2"));
   EXPECT_THAT(complaint(good), HasSubstr("is a damaged timeline"));  // an event without a name
   EXPECT_THAT(error_of([&] { read_timeline_part(folder.path("none")); }), HasSubstr("No such file"));
 }

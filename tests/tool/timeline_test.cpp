@@ -77,6 +77,37 @@ TEST(TimelineCommand, SummarizesAndDraws) {
   EXPECT_THAT(read_file(folder.path("t.svg")), HasSubstr("second step 0"));
 }
 
+TEST(TimelineCommand, DevicesHaveRowsBelowTheHosts) {
+  const Folder folder;
+  {
+    Timeline timeline(folder.path("t.json.0"), 0, 1);
+    TimelineRecord record;
+    record.name = timeline.name("mix");
+    record.bytes = 500;
+    for (const int device : {0, 1, 1, 3}) {  // 0: the host
+      record.device = static_cast<std::uint8_t>(device);
+      if (record.start == 0 || device == 3) record.start = ticks();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      record.end = ticks();
+      timeline.write(record);
+    }
+  }
+  const ToolRun merge = run_tool({"timeline", "merge", folder.path("t.json"), "-o", folder.path("out.json")});
+  EXPECT_THAT(merge.err, HasSubstr("1 operation of 1 rank are in "));
+  std::vector<std::string> rows;
+  const auto trace = nlohmann::json::parse(read_file(folder.path("out.json")));
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.at("name") == "thread_name") rows.push_back(event.at("args").at("name"));
+  EXPECT_THAT(rows, testing::ElementsAre("operations", "GPU 0", "GPU 0, overlapping 1", "GPU 2"));
+  const ToolRun summary = run_tool({"timeline", "summary", folder.path("t.json")});
+  EXPECT_THAT(summary.out, testing::ContainsRegex("mix +1 +0 .* 0 % +500 B"));
+  EXPECT_THAT(summary.out, testing::ContainsRegex("mix .GPU. +3 +0 .* - +1.5 kB"));
+  EXPECT_EQ(run_tool({"timeline", "draw", folder.path("t.json"), "-o", folder.path("t.svg")}).status, 0);
+  const std::string picture = read_file(folder.path("t.svg"));
+  for (const char* text : {">rank 0<", ">GPU 0<", ">GPU 2<", "ms on GPU 2, 500 B"})
+    EXPECT_THAT(picture, HasSubstr(text));
+}
+
 TEST(TimelineCommand, SaysWhatIsDamaged) {
   const Folder folder;
   write_parts(folder, {0, 1}, 2);

@@ -3,7 +3,10 @@
 #include <thread>
 
 #include "kernel/fake_device.h"
+#include "record/folder.h"
 #include "starling/flock/join_threads.h"
+#include "starling/method/saved_state.h"
+#include "starling/record/checkpoint_folder.h"
 #include "train/trained.h"
 
 // Models that stay on a device, simulated by a FakeDevice (train/device_tensors.h). The other suites also run
@@ -275,6 +278,32 @@ TEST(TrainerDevice, ContinuesBitForBitFromACheckpoint) {
     require_equal(resumed, train(flock, whole), "not the uninterrupted run's bits");
   });
   std::filesystem::remove_all(folder);
+}
+
+TEST(TrainerDevice, SavesInTheBackgroundWhatItSavesAtOnce) {
+  const RecordFolder place;
+  on_device(2, [&](Flock& flock) {
+    const NetworkPtr network = make_network("conv", flock.rank());
+    const OptimizerPtr optimizer = local_optimizer("adam").make(network->parameters());
+    Trainer trainer(flock, *network, *optimizer, {.method = "gradient-tracking", .topology = "ring"});
+    for (Step t = 0; t < 3; ++t) train_step(trainer, *network, flock.rank(), t);
+    SavedParts parts;
+    trainer.save_parts(parts);
+    for (const StatePart& part : parts.parts())
+      if (part.name.starts_with("parameters/") || part.name.find("/optimizer/m") != std::string::npos)
+        require(part.device.has_value(), part.name + " is not copied by the device");
+    trainer.save(place.path("at once"));
+    trainer.save(place.path("background"), {.background = true});
+    train_step(trainer, *network, flock.rank(), 3);
+  });
+  const CheckpointFolder at_once(place.path("at once")), background(place.path("background"));
+  for (const Rank rank : {0, 1}) {
+    const CheckpointFile expected = at_once.open(at_once.find(3), rank);
+    const CheckpointFile file = background.open(background.find(3), rank);
+    ASSERT_EQ(file.parts().size(), expected.parts().size());
+    for (const auto& part : expected.parts())
+      EXPECT_EQ(file.read(part.name), expected.read(part.name)) << part.name;
+  }
 }
 
 TEST(TrainerDevice, EvaluatesTheMeanModelAndReturnsToItsOwn) {

@@ -430,6 +430,31 @@ TEST(TrainingStep, WarnsOnceOfALoopThatNeverSteps) {
   EXPECT_EQ(text.find("in a row", at + 70), std::string::npos) << text;
 }
 
+TEST(TrainingStep, WarnsOnceOfAModelThatIsConvertedTooLate) {
+  testing::internal::CaptureStderr();
+  on_ranks(2, [](Flock& flock) {
+    Loop loop(flock, {});
+    const auto replace = [&](bool in_columns) {
+      const torch::NoGradGuard no_grad;
+      for (const torch::Tensor& parameter : loop.network->parameters())
+        torch::Tensor(parameter).set_data(in_columns && parameter.dim() == 2 ? parameter.t().contiguous().t()
+                                                                             : parameter.clone());
+    };
+    for (Step t = 0; t < 3; ++t) {
+      replace(t > 0);  // first as after loading, in the same order
+      train_step(loop.trainer, *loop.network, flock.rank(), t);
+    }
+    for (const torch::Tensor& parameter : loop.network->parameters())
+      require(parameter.is_contiguous(), "put back");
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string line = "has another order in memory (strides";
+  const std::size_t at = text.find(line);
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_NE(text.find("before the trainer is made", at), std::string::npos) << text;
+  EXPECT_EQ(text.find(line, at + line.size()), std::string::npos) << text;
+}
+
 TEST(TrainingStep, WarnsOnceOfATopologyThatIsSetTooLate) {
   testing::internal::CaptureStderr();
   on_ranks(2, [](Flock& flock) {

@@ -43,6 +43,40 @@ void check_number(std::uint32_t number) {
                           std::to_string(number));
 }
 
+// Lets this thread ask for events while it or another thread captures a stream into a graph; otherwise CUDA
+// would end the capture.
+class BesideCapture {
+ public:
+  BesideCapture() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  ~BesideCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+// An event, which belongs to one device.
+struct CudaMoment {
+  explicit CudaMoment(int of_device) : device(of_device) {
+    check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
+  }
+  ~CudaMoment() {
+    try {
+      const OnDevice there({device, nullptr});
+      cudaEventDestroy(event);
+    } catch (const Error&) {  // the device is lost
+    }
+  }
+  CudaMoment(const CudaMoment&) = delete;
+  CudaMoment& operator=(const CudaMoment&) = delete;
+
+  int device;
+  cudaEvent_t event = nullptr;
+};
+
 }  // namespace
 
 CudaDevice::CudaDevice() {
@@ -165,29 +199,57 @@ void CudaDevice::copy_to_device(void* device, const void* host, std::size_t byte
   check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, here.stream()), "cudaMemcpyAsync");
 }
 
+std::shared_ptr<std::byte> CudaDevice::allocate_pinned(std::size_t bytes) {
+  const OnDevice here;
+  void* memory = nullptr;
+  check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+  return {static_cast<std::byte*>(memory), [device = here.device()](std::byte* kept) {
+            try {
+              const OnDevice there({device, nullptr});
+              cudaFreeHost(kept);
+            } catch (const Error&) {  // the device is lost
+            }
+          }};
+}
+
+bool CudaDevice::capturing() const {
+  const OnDevice here;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaError_t result = cudaStreamIsCapturing(here.stream(), &status);
+  if (result != cudaErrorStreamCaptureImplicit) check(result, "cudaStreamIsCapturing");
+  // The error means the default stream while others are captured, which must not be used then either.
+  if (result != cudaSuccess) cudaGetLastError();
+  return result != cudaSuccess || status != cudaStreamCaptureStatusNone;
+}
+
 Device::Moment CudaDevice::mark_moment() {
   const OnDevice here;
-  cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreateWithFlags");
-  Moment moment(event, [device = here.device()](void* kept) {
-    try {
-      const OnDevice there({device, nullptr});
-      cudaEventDestroy(static_cast<cudaEvent_t>(kept));
-    } catch (const Error&) {  // the device is lost
-    }
-  });
-  check(cudaEventRecord(event, here.stream()), "cudaEventRecord");
+  auto moment = std::make_shared<CudaMoment>(here.device());
+  check(cudaEventRecord(moment->event, here.stream()), "cudaEventRecord");
   return moment;
 }
 
+bool CudaDevice::reached(const Moment& moment) {
+  const auto& kept = *static_cast<const CudaMoment*>(moment.get());
+  const OnDevice there({kept.device, nullptr});
+  const BesideCapture beside;
+  const cudaError_t result = cudaEventQuery(kept.event);
+  if (result == cudaErrorNotReady) {
+    cudaGetLastError();  // clears it
+    return false;
+  }
+  check(result, "cudaEventQuery");
+  return true;
+}
+
 double CudaDevice::seconds_between(const Moment& begin, const Moment& end) {
-  const OnDevice here;
+  const auto event = [](const Moment& moment) { return static_cast<const CudaMoment*>(moment.get())->event; };
+  const OnDevice there({static_cast<const CudaMoment*>(begin.get())->device, nullptr});
+  const BesideCapture beside;
   for (const Moment& moment : {begin, end})
-    check(cudaEventSynchronize(static_cast<cudaEvent_t>(moment.get())), "cudaEventSynchronize");
+    check(cudaEventSynchronize(event(moment)), "cudaEventSynchronize");
   float milliseconds = 0;
-  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin.get()),
-                             static_cast<cudaEvent_t>(end.get())),
-        "cudaEventElapsedTime");
+  check(cudaEventElapsedTime(&milliseconds, event(begin), event(end)), "cudaEventElapsedTime");
   return static_cast<double>(milliseconds) / 1000;
 }
 

@@ -35,8 +35,11 @@ class CudaDevice final : public Device {
   void synchronize() override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
+  std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override;
 
+  bool capturing() const override;
   Moment mark_moment() override;
+  bool reached(const Moment& moment) override;
   double seconds_between(const Moment& begin, const Moment& end) override;
 
   const Arithmetic& arithmetic() const override { return arithmetic_; }

@@ -1,6 +1,7 @@
 #include "starling/kernel/cuda/cuda_device.h"
 
 #include <array>
+#include <cstring>
 #include <gmock/gmock.h>
 #include <thread>
 #include <unistd.h>
@@ -144,11 +145,28 @@ TEST_F(CudaDeviceTest, TakesTheTimeBetweenMoments) {
   arithmetic_.scale(device_buffer(x), 2);
   const Device::Moment end = device_.mark_moment();
   EXPECT_EQ(x[999], 1) << "marks are enqueued";
+  EXPECT_FALSE(device_.reached(end));
   EXPECT_GT(device_.seconds_between(begin, end), 0);
   EXPECT_EQ(x[999], 2);
   EXPECT_LT(device_.seconds_between(end, begin), 0);
+  EXPECT_TRUE(device_.reached(end));
+  fake_cuda::fail_next("cudaEventQuery", cudaErrorInvalidValue);
+  EXPECT_THROW(device_.reached(end), Error);
   fake_cuda::fail_next("cudaEventRecord", cudaErrorInvalidValue);
   EXPECT_THROW(device_.mark_moment(), Error);
+}
+
+TEST_F(CudaDeviceTest, KnowsWhichStreamsAreCaptured) {
+  EXPECT_FALSE(device_.capturing());
+  fake_cuda::captured = static_cast<cudaStream_t>(new_stream());
+  EXPECT_TRUE(device_.capturing()) << "the default stream, meanwhile";
+  const DeviceScope other({0, new_stream()});
+  EXPECT_FALSE(device_.capturing());
+  {
+    const DeviceScope scope({0, fake_cuda::captured});
+    EXPECT_TRUE(device_.capturing());
+  }
+  fake_cuda::captured = nullptr;
 }
 
 TEST_F(CudaDeviceTest, CopiesBetweenHostAndDevice) {
@@ -158,6 +176,13 @@ TEST_F(CudaDeviceTest, CopiesBetweenHostAndDevice) {
   device_.copy_to_host(nullptr, nullptr, 0);
   device_.synchronize();
   EXPECT_EQ(back, host);
+
+  const std::shared_ptr<std::byte> pinned = device_.allocate_pinned(12);
+  device_.copy_to_host(pinned.get(), on_gpu.data(), 12);
+  const Device::Moment copied = device_.mark_moment();
+  fake_cuda::run_streams();
+  EXPECT_TRUE(device_.reached(copied));
+  EXPECT_EQ(std::memcmp(pinned.get(), host.data(), 12), 0);
 }
 
 TEST_F(CudaDeviceTest, RefusesFlagsThatAreNotRegistered) {

@@ -28,6 +28,8 @@ inline constexpr std::size_t kUnit = std::size_t{2} << 20;
 void fail_next(const std::string& function, int error);
 /// Sets whether devices can read each other's memory; by default they can.
 void set_peer_access(bool can);
+/// The stream that counts as being captured into a graph.
+inline CUstream captured = nullptr;
 /// Runs all operations that need not wait.
 void run_streams();
 /// The number of operations that have not run, on all streams.

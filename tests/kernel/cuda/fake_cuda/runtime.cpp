@@ -108,6 +108,11 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
   return cudaSuccess;
 }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (const int error = Machine::instance().take_failure("cudaEventQuery"); error != 0)
+    return static_cast<cudaError_t>(error);
+  return event->record->happened ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (!event->record->happened) Machine::instance().finish(event->stream);
   return cudaSuccess;
@@ -133,6 +138,19 @@ cudaError_t cudaFree(void* memory) {
 }
 cudaError_t cudaHostAlloc(void** memory, std::size_t bytes, unsigned) {
   return cudaMalloc(memory, bytes);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  return cudaFree(memory);
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  static thread_local cudaStreamCaptureMode current = cudaStreamCaptureModeGlobal;
+  std::swap(*mode, current);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream != nullptr && stream == fake_cuda::captured ? cudaStreamCaptureStatusActive
+                                                               : cudaStreamCaptureStatusNone;
+  return stream == nullptr && fake_cuda::captured != nullptr ? cudaErrorStreamCaptureImplicit : cudaSuccess;
 }
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
   *pool = nullptr;
