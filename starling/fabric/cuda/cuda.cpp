@@ -77,6 +77,7 @@ class CudaFabric final : public ForwardingFabric {
  private:
   /// Returns whether no device uses this rank's memory any more.
   bool linger() {
+    if (!kernel::device_failure().empty()) return false;
     const auto end = std::chrono::steady_clock::now() + linger_;
     const auto done = [this] {
       parts_->inbox.discard();
