@@ -99,10 +99,12 @@ class CudaFabric final : public ForwardingFabric {
   /// peers die.
   void abandon() {
     inner().leave();
-    log(LogLevel::normal,
-        fmt::format("rank {} leaves while its device waits for messages of others; their memory stays mapped "
-                    "until the process ends",
-                    rank()));
+    if (kernel::device_failure().empty())
+      log(LogLevel::normal,
+          fmt::format(
+              "rank {} leaves while its device waits for messages of others; their memory stays mapped "
+              "until the process ends",
+              rank()));
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::pair<std::shared_ptr<Fabric>, DeviceParts*>>;
     const std::lock_guard lock(mutex);
