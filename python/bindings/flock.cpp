@@ -7,18 +7,14 @@
 #include "module.h"
 #include "pending.h"
 #include "starling/base/stopwatch.h"
-#include "starling/kernel/device.h"
 #include "starling/topology/registry.h"
+#include "tensor.h"
 
 namespace py = pybind11;
 
 namespace starling::python {
 namespace {
 
-/// A device and one of its streams, on which work on a tensor is enqueued; empty for tensors in host memory.
-using DevicePlace = std::optional<std::pair<int, Address>>;
-/// (from, to, elements, dtype, place) of one tensor; addresses are integers.
-using Tensor = std::tuple<Address, Address, std::size_t, int, DevicePlace>;
 using WeightMap = std::map<Rank, double>;
 /// A number for each tensor's shape, which ranks must agree on; empty if only counts matter.
 using Shapes = std::vector<std::uint32_t>;
@@ -33,16 +29,10 @@ Pieces pieces_of_tensors(const std::vector<Tensor>& tensors, const Shapes& shape
   if (!shapes.empty() && shapes.size() != tensors.size())
     throw InvalidArgument("there must be as many shapes as tensors");
   std::vector<Buffer> blocks;
-  for (const auto& [from, to, count, dtype, place] : tensors)
-    if (const auto type = static_cast<DType>(dtype); place)
-      blocks.emplace_back(type, pointer(to), count, MemoryKind::cuda, nullptr);
-    else
-      blocks.emplace_back(type, pointer(to), count);
+  for (const Tensor& tensor : tensors) blocks.push_back(target_of(tensor));
   Pieces pieces = pieces_of(blocks);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    pieces[i].in = pieces[i].in.at<const void>(pointer(std::get<0>(tensors[i])));
-    if (!shapes.empty()) pieces[i].in.shape = shapes[i];
-  }
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    pieces[i].in = source_of(tensors[i], shapes.empty() ? 0 : shapes[i]);
   return pieces;
 }
 
@@ -76,7 +66,7 @@ kernel::DeviceContext context_of(const std::vector<Tensor>& tensors) {
       throw InvalidArgument("the tensors of one operation are on one device, not on cuda:" +
                             std::to_string((*first)->first) + " and cuda:" + std::to_string(place->first));
     first = &place;
-    context = {place->first, pointer(place->second)};
+    context = context_at(place);
   }
   return context;
 }
@@ -90,16 +80,14 @@ Started start_on(const std::vector<Tensor>& tensors, const Shapes& shapes, const
   });
 }
 
+/// Starts an operation whose result has a length that is not known yet: make(in, room).
 template <typename F>
-Gathering gather(int dtype, F&& make) {
-  refuse_in_child();
-  auto bytes = std::make_shared<std::vector<std::byte>>();
-  Room room = Gathering::room(bytes, static_cast<DType>(dtype));
-  Pending pending = [&] {
-    const py::gil_scoped_release release;
-    return make(std::move(room));
-  }();
-  return {std::move(bytes), std::move(pending)};
+Started start_gather(const Tensor& tensor, std::uint32_t rows, const py::function& allocate, const F& make) {
+  Room room = room_of(tensor, allocate);
+  return start([&] {
+    const kernel::DeviceScope scope(context_at(std::get<4>(tensor)));
+    return make(source_of(tensor, rows), std::move(room));
+  });
 }
 
 void bind_pending(py::module_& module) {
@@ -109,11 +97,10 @@ void bind_pending(py::module_& module) {
            "Returns when the result is there. The interpreter lock is free meanwhile.")
       .def("wait_for", &Started::wait_for, py::arg("seconds"),
            "wait() for so long; False when that was too short.");
-  py::class_<Gathering, Started>(module, "Gathering", py::buffer_protocol()).def_buffer([](Gathering& one) {
-    auto& bytes = one.bytes();
-    return py::buffer_info(reinterpret_cast<std::uint8_t*>(bytes.data()),
-                           static_cast<py::ssize_t>(bytes.size()));
-  });
+  py::class_<PlaceScope>(module, "PlaceScope", "Device work of this thread is enqueued at this place.")
+      .def(py::init<DevicePlace>(), py::arg("place"))
+      .def("__enter__", &PlaceScope::enter)
+      .def("__exit__", [](PlaceScope& self, const py::args&) { self.exit(); });
 }
 
 Flock join_now() {
@@ -222,61 +209,54 @@ void bind_operations(py::class_<Flock>& flock) {
              return start([&] { return self.barrier_nonblocking(name); });
            })
       .def("send",
-           [](Flock& self, Address from, std::size_t count, int dtype, Rank to, const std::string& name) {
+           [](Flock& self, const Tensor& tensor, Rank to, const std::string& name) {
              refuse_in_child();
              const py::gil_scoped_release release;
-             ByteOperations(self).send({static_cast<DType>(dtype), pointer(from), count}, to, name);
+             const kernel::DeviceScope scope(context_at(std::get<4>(tensor)));
+             ByteOperations(self).send(source_of(tensor), to, name);
            })
-      .def("start_recv",
-           [](Flock& self, Address to, std::size_t count, int dtype, Rank from, const std::string& name) {
-             return start([&] {
-               return ByteOperations(self).recv({static_cast<DType>(dtype), pointer(to), count}, from, name);
-             });
-           });
+      .def("start_recv", [](Flock& self, const Tensor& tensor, Rank from, const std::string& name) {
+        return start([&] {
+          const kernel::DeviceScope scope(context_at(std::get<4>(tensor)));
+          return ByteOperations(self).recv(target_of(tensor), from, name);
+        });
+      });
 }
 
+// Results have a length that is not known before; `allocate` makes their memory.
 void bind_gathers(py::class_<Flock>& flock) {
-  const auto block = [](Address from, std::size_t count, int dtype, std::uint32_t rows = 0) {
-    return ConstBuffer{static_cast<DType>(dtype), pointer(from), count, rows};
-  };
   flock
       .def(
           "start_allgather",
-          [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
-                  std::uint32_t rows) {
-            return gather(dtype, [&](Room room) {
-              return ByteOperations(self).allgather(block(from, count, dtype, rows), std::move(room), name);
+          [](Flock& self, const Tensor& tensor, const py::function& allocate, const std::string& name,
+             std::uint32_t rows) {
+            return start_gather(tensor, rows, allocate, [&](ConstBuffer in, Room room) {
+              return ByteOperations(self).allgather(in, std::move(room), name);
             });
           },
-          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
+          py::arg("tensor"), py::arg("allocate"), py::arg("name"), py::arg("rows") = 0)
       .def(
           "start_neighbor_allgather",
-          [block](Flock& self, Address from, std::size_t count, int dtype, const std::string& name,
-                  std::uint32_t rows) {
-            return gather(dtype, [&](Room room) {
-              return ByteOperations(self).neighbor_allgather(block(from, count, dtype, rows), std::move(room),
+          [](Flock& self, const Tensor& tensor, const py::function& allocate,
+             const std::vector<Rank>& sources, const std::vector<Rank>& destinations, const std::string& name,
+             std::uint32_t rows) {
+            return start_gather(tensor, rows, allocate, [&](ConstBuffer in, Room room) {
+              return ByteOperations(self).neighbor_allgather(in, std::move(room), sources, destinations,
                                                              name);
             });
           },
-          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("name"), py::arg("rows") = 0)
+          py::arg("tensor"), py::arg("allocate"), py::arg("sources"), py::arg("destinations"),
+          py::arg("name"), py::arg("rows") = 0)
       .def(
-          "start_chosen_neighbor_allgather",
-          [block](Flock& self, Address from, std::size_t count, int dtype, const std::vector<Rank>& sources,
-                  const std::vector<Rank>& destinations, const std::string& name, std::uint32_t rows) {
-            return gather(dtype, [&](Room room) {
-              return ByteOperations(self).neighbor_allgather(block(from, count, dtype, rows), std::move(room),
-                                                             sources, destinations, name);
+          "start_reduce_scatter",
+          [](Flock& self, const Tensor& tensor, const py::function& allocate, const std::string& reduction,
+             const std::string& name, std::uint32_t shape) {
+            return start_gather(tensor, shape, allocate, [&](ConstBuffer in, Room room) {
+              return ByteOperations(self).reduce_scatter(in, std::move(room), reduction_of(reduction), name);
             });
           },
-          py::arg("from"), py::arg("count"), py::arg("dtype"), py::arg("sources"), py::arg("destinations"),
-          py::arg("name"), py::arg("rows") = 0)
-      .def("start_reduce_scatter", [block](Flock& self, Address from, std::size_t count, int dtype,
-                                           const std::string& reduction, const std::string& name) {
-        return gather(dtype, [&](Room room) {
-          return ByteOperations(self).reduce_scatter(block(from, count, dtype), std::move(room),
-                                                     reduction_of(reduction), name);
-        });
-      });
+          py::arg("tensor"), py::arg("allocate"), py::arg("reduction"), py::arg("name"),
+          py::arg("shape") = 0);
 }
 
 void bind_members(py::class_<Flock>& flock) {

@@ -39,7 +39,10 @@ void wait_for_result(Pending& pending) {
     }
     if (!ended && PyErr_CheckSignals() != 0) {
       py::error_already_set interrupted;
-      pending.pause();
+      {
+        const py::gil_scoped_release release;  // another thread may be completing it, and need the lock
+        pending.pause();
+      }
       throw interrupted;
     }
   }
@@ -70,13 +73,6 @@ bool Started::wait_for(double seconds) {
   const py::gil_scoped_release release;
   return pending_->wait_for(
       std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
-}
-
-Room Gathering::room(const Bytes& bytes, DType dtype) {
-  return [bytes, dtype](std::size_t count) {
-    bytes->resize(count * size_of(dtype));
-    return Buffer(dtype, bytes->data(), count);
-  };
 }
 
 }  // namespace starling::python

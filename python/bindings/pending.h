@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <pybind11/pybind11.h>
-#include <vector>
 
 #include "starling/flock/flock.h"
 
@@ -29,21 +28,8 @@ class Started {
   void wait();
   bool wait_for(double seconds);
 
- protected:
-  std::unique_ptr<Pending> pending_;
-};
-
-/// A started operation whose result has an unknown length; when it has ended, its bytes are available as a
-/// buffer.
-class Gathering : public Started {
- public:
-  using Bytes = std::shared_ptr<std::vector<std::byte>>;
-  Gathering(Bytes bytes, Pending pending) : Started(std::move(pending)), bytes_(std::move(bytes)) {}
-  std::vector<std::byte>& bytes() { return *bytes_; }
-  static Room room(const Bytes& bytes, DType dtype);
-
  private:
-  Bytes bytes_;
+  std::unique_ptr<Pending> pending_;
 };
 
 }  // namespace starling::python

@@ -4,6 +4,7 @@
 
 #include "module.h"
 #include "pending.h"
+#include "tensor.h"
 
 namespace py = pybind11;
 
@@ -18,12 +19,10 @@ struct OwnProcess {
 using NoLock = py::call_guard<OwnProcess, py::gil_scoped_release>;
 using MaybeWeights = std::optional<Window::Weights>;
 
-Window create(Flock& flock, Address address, std::size_t count, int dtype, const std::string& name, bool zero,
-              double copies_p) {
+Window create(Flock& flock, const Tensor& tensor, const std::string& name, bool zero, double copies_p) {
   refuse_in_child();
   const py::gil_scoped_release release;
-  return flock.create_window({static_cast<DType>(dtype), pointer(address), count}, name,
-                             {.zero = zero, .copies_p = copies_p});
+  return flock.create_window(target_of(tensor), name, {.zero = zero, .copies_p = copies_p});
 }
 
 /// The mutexes of some ranks' windows, from enter() to exit().
@@ -56,22 +55,24 @@ void bind_window(py::module_& module) {
              self.enter();
            })
       .def("__exit__", [](Held& self, const py::args&) { self.exit(); });
-  py::class_<Window>(module, "Window", "Memory that others may put into, add to or get from at any time.")
-      .def(py::init(&create), py::arg("flock"), py::arg("address"), py::arg("count"), py::arg("dtype"),
-           py::arg("name"), py::arg("zero") = false, py::arg("copies_p") = 1.0)
+  py::class_<Window>(module, "Window",
+                     "Memory that others may put into, add to or get from at any time. Device work of a "
+                     "call is enqueued in the thread's PlaceScope.")
+      .def(py::init(&create), py::arg("flock"), py::arg("tensor"), py::arg("name"), py::arg("zero") = false,
+           py::arg("copies_p") = 1.0)
       .def("put", &Window::put, py::arg("destinations") = py::none(), py::arg("self_weight") = 1.0, NoLock())
       .def("accumulate", &Window::accumulate, py::arg("destinations") = py::none(),
            py::arg("self_weight") = 1.0, NoLock())
       .def(
           "put_value",
-          [](Window& self, Address value, std::size_t count, int dtype, const MaybeWeights& to) {
-            self.put_value({static_cast<DType>(dtype), pointer(value), count}, to);
+          [](Window& self, const Tensor& value, const MaybeWeights& to) {
+            self.put_value(source_of(value), to);
           },
           NoLock())
       .def(
           "accumulate_value",
-          [](Window& self, Address value, std::size_t count, int dtype, const MaybeWeights& to) {
-            self.accumulate_value({static_cast<DType>(dtype), pointer(value), count}, to);
+          [](Window& self, const Tensor& value, const MaybeWeights& to) {
+            self.accumulate_value(source_of(value), to);
           },
           NoLock())
       .def("get", &Window::get, py::arg("sources") = py::none(), NoLock())
@@ -85,10 +86,8 @@ void bind_window(py::module_& module) {
           NoLock())
       .def(
           "update_into",
-          [](Window& self, Address out, std::size_t count, int dtype, double self_weight,
-             const Window::Weights& sources, bool reset) {
-            self.update_into({static_cast<DType>(dtype), pointer(out), count}, self_weight, sources, reset);
-          },
+          [](Window& self, const Tensor& out, double self_weight, const Window::Weights& sources,
+             bool reset) { self.update_into(target_of(out), self_weight, sources, reset); },
           NoLock())
       .def("update_then_collect", &Window::update_then_collect, NoLock())
       .def("publish", &Window::publish, NoLock())

@@ -24,6 +24,11 @@ def _code(array: "numpy.ndarray") -> int:
     return code
 
 
+def _tensor(given: "numpy.ndarray", out: "numpy.ndarray") -> tuple:
+    """What the core needs to know of an operation's arrays."""
+    return _address(given), _address(out), given.size, _code(given), None
+
+
 class Flock:
     """The flock this process has joined, for numpy arrays.
 
@@ -131,7 +136,7 @@ class Flock:
         array = numpy.asarray(array)
         given = numpy.ascontiguousarray(array).reshape(array.shape)
         out = numpy.empty_like(given)
-        return given, out, [(_address(given), _address(out), given.size, _code(given), None)]
+        return given, out, [_tensor(given, out)]
 
     def neighbor_allreduce(self, array, name: str = "neighbor_allreduce") -> "numpy.ndarray":
         """The weighted average with this step's neighbors."""
@@ -150,7 +155,7 @@ class Flock:
         root = whole_number("root", root, 0, self.size - 1)
         given, out, _ = self._in_and_out(array)
         out[...] = given
-        self._core.start_broadcast([(_address(out), _address(out), out.size, _code(out), None)], root, name).wait()
+        self._core.start_broadcast([_tensor(out, out)], root, name).wait()
         return out
 
     def allgather(self, array, name: str = "allgather") -> "numpy.ndarray":
@@ -158,9 +163,15 @@ class Flock:
         import numpy
 
         given = numpy.ascontiguousarray(array)
-        gathering = self._core.start_allgather(_address(given), given.size, _code(given), name)
-        gathering.wait()
-        return numpy.frombuffer(gathering, dtype=given.dtype).reshape((-1, *given.shape[1:]))
+        out = numpy.empty(0, dtype=given.dtype)
+
+        def allocate(count: int) -> int:
+            nonlocal out
+            out = numpy.empty(count, dtype=given.dtype)
+            return _address(out)
+
+        self._core.start_allgather(_tensor(given, given), allocate, name).wait()
+        return out.reshape((-1, *given.shape[1:]))
 
     def send(self, array, to: int, name: str = "send") -> None:
         """Sends an array to rank ``to``, which calls ``recv``. Returns when the array may be changed."""
@@ -168,7 +179,7 @@ class Flock:
 
         to = whole_number("to", to, 0, self.size - 1)
         given = numpy.ascontiguousarray(array)
-        self._core.send(_address(given), given.size, _code(given), to, name)
+        self._core.send(_tensor(given, given), to, name)
 
     def recv(self, like, source: int, name: str = "send") -> "numpy.ndarray":
         """The array that rank ``source`` sends, which has the shape and dtype of ``like``."""
@@ -176,7 +187,7 @@ class Flock:
 
         source = whole_number("source", source, 0, self.size - 1)
         out = numpy.empty_like(numpy.asarray(like), order="C")
-        self._core.start_recv(_address(out), out.size, _code(out), source, name).wait()
+        self._core.start_recv(_tensor(out, out), source, name).wait()
         return out
 
     def barrier(self, name: str = "barrier") -> None:

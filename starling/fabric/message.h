@@ -48,6 +48,7 @@ enum class MessageKind : std::uint16_t {
   relay,
   staged_reduction,
   collective_aborted,  // the sender aborted collective (name, sequence) because rank `detail` died
+  device_failed,       // the sender leaves; the payload says why
   order_mark,          // internal to a fabric: orders messages that take different paths
 };
 

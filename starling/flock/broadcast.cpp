@@ -10,7 +10,7 @@ namespace starling::flock {
 void Broadcast::begin() {
   arrivals_.clear();
   if (std::find(members().begin(), members().end(), root_) == members().end())
-    throw PeerLost(root_, described(), step_);
+    throw PeerLost(root_, described(), step_, flock_->mailbox.why_left(root_));
   const DType dtype = pieces_[0].in.dtype;
   const std::size_t count = total_count(pieces_);
   const bool root = flock_->self() == root_;

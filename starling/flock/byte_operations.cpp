@@ -37,6 +37,7 @@ void check_averaged(const std::shared_ptr<FlockState>& state, const Pieces& piec
 template <typename T>
 Pending started(const std::shared_ptr<FlockState>& state, const std::shared_ptr<T>& operation,
                 bool has_phases) {
+  const DeviceGuard guard(*state->runtime);
   operation->start();
   if (has_phases && !operation->ended()) state->runtime->add_in_flight(operation);
   return Pending(operation);
@@ -270,6 +271,7 @@ void ByteOperations::send(ConstBuffer block, Rank to, Name name) const {
   check_messages_in(*state()->fabric, block.memory, name.text());
   const Rank peer = state()->global(to, name.text());
   Topic& topic = state()->topic(name);
+  const DeviceGuard guard(*state()->runtime);
   Trace trace(state()->runtime->recorder, {topic.text, topic.recorded}, RecordKind::send, topic.record_step(),
               block.memory);
   trace.peer(peer);

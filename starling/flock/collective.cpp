@@ -157,7 +157,7 @@ void Collective::failed(const std::exception_ptr& error) {
 // A rank that gave up because of a lost rank may have left since then.
 void Collective::find_cause() {
   if (const auto lost = flock_->mailbox.given_up(phase_name(0), sequence_))
-    throw PeerLost(*lost, described(), step_);
+    throw PeerLost(*lost, described(), step_, flock_->mailbox.why_left(*lost));
 }
 
 void Collective::reconsider() {

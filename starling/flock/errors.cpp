@@ -6,9 +6,10 @@
 
 namespace starling::flock {
 
-PeerLost::PeerLost(Rank peer, const std::string& operation, Step step, Rank first)
-    : Error(fmt::format("rank {} is lost: {} needed it{}", peer, operation,
-                        first == peer ? "" : fmt::format("; rank {} was lost first", first))),
+PeerLost::PeerLost(Rank peer, const std::string& operation, Step step, Rank first, const std::string& why)
+    : Error(fmt::format("rank {} is lost: {} needed it{}{}", peer, operation,
+                        first == peer ? "" : fmt::format("; rank {} was lost first", first),
+                        why.empty() ? "" : fmt::format(" ({})", why))),
       peer_(peer),
       operation_(operation),
       step_(step) {}

@@ -11,10 +11,11 @@ namespace starling::flock {
 /// A peer that an operation needed has died or left.
 class PeerLost : public Error {
  public:
-  PeerLost(Rank peer, const std::string& operation, Step step) : PeerLost(peer, operation, step, peer) {}
+  PeerLost(Rank peer, const std::string& operation, Step step, const std::string& why = "")
+      : PeerLost(peer, operation, step, peer, why) {}
   /// `operation` is its name in messages, with its step if it counts steps. `first` was lost before `peer`
-  /// and may be the reason why `peer` left.
-  PeerLost(Rank peer, const std::string& operation, Step step, Rank first);
+  /// and may be the reason why `peer` left. `why`: what `first` said when it left, if anything.
+  PeerLost(Rank peer, const std::string& operation, Step step, Rank first, const std::string& why = "");
 
   Rank peer() const { return peer_; }
   const std::string& operation() const { return operation_; }

@@ -47,6 +47,7 @@ std::string kind_text(std::uint16_t kind) {
                                     "a relay",
                                     "an all-reduce in rounds",
                                     "a collective given up",
+                                    "a device's failure",
                                     "a mark"};
   const std::size_t plain = kind & ~kReweightingKind;
   return plain < std::size(kTexts) ? kTexts[plain] : fmt::format("kind {}", kind);
@@ -104,6 +105,10 @@ void check_bytes(const Expectation& expected, const Arrival& arrival, const Topi
 
 bool has(const std::vector<std::uint64_t>& numbers, Rank peer) {
   return static_cast<std::size_t>(peer) < numbers.size();
+}
+
+std::string text_in(const Arrival& arrival) {
+  return {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()};
 }
 
 }  // namespace
@@ -216,6 +221,10 @@ void Mailbox::keep(Arrival arrival) {
     given_up_[{header.name, header.sequence}] = static_cast<Rank>(header.detail);
     return;
   }
+  if (header.kind == static_cast<std::uint16_t>(MessageKind::device_failed)) {
+    why_left_[arrival.source()] = text_in(arrival);
+    return;
+  }
   if (header.kind != static_cast<std::uint16_t>(MessageKind::mismatch_report)) {
     if (!unwanted_.empty()) {
       const auto found = unwanted_.find({arrival.source(), header.name, header.sequence});
@@ -229,10 +238,7 @@ void Mailbox::keep(Arrival arrival) {
   }
   // Both sides detected the same mismatch, so this rank has thrown it already.
   if (mismatch_reported(arrival.source(), key)) return;
-  received_reports_.push_back(
-      {arrival.source(),
-       key,
-       {reinterpret_cast<const char*>(arrival.bytes().data()), arrival.bytes().size()}});
+  received_reports_.push_back({arrival.source(), key, text_in(arrival)});
   has_received_reports_ = true;
 }
 
@@ -279,6 +285,7 @@ std::optional<Arrival> Mailbox::take(const Expectation& expected, const Topic& t
     const bool wanted = header.name == expected.name && header.sequence == expected.sequence &&
                         header.kind != static_cast<std::uint16_t>(MessageKind::mismatch_report) &&
                         header.kind != static_cast<std::uint16_t>(MessageKind::collective_aborted) &&
+                        header.kind != static_cast<std::uint16_t>(MessageKind::device_failed) &&
                         (!expected.of_attempt || header.epoch == expected.epoch);
     if (wanted) break;
     keep(std::move(*arrival));
@@ -406,6 +413,13 @@ void Mailbox::raise_reported_mismatch() {
   const std::string text = std::move(received_reports_.front().text);
   received_reports_.erase(received_reports_.begin());
   throw Mismatch(text);
+}
+
+std::string Mailbox::why_left(Rank peer) {
+  const std::lock_guard lock(mutex_);
+  drain(peer);
+  const auto found = why_left_.find(peer);
+  return found == why_left_.end() ? std::string() : found->second;
 }
 
 std::optional<Rank> Mailbox::given_up(std::uint64_t name, std::uint64_t sequence) const {

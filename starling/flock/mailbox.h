@@ -116,6 +116,9 @@ class Mailbox {
   /// The lost rank because of which a member aborted this collective; empty if none did.
   std::optional<Rank> given_up(std::uint64_t name, std::uint64_t sequence) const;
 
+  /// What a rank said when it left; empty if it said nothing.
+  std::string why_left(Rank peer);
+
   /// The highest epoch of early messages (name, sequence): a rank with a higher epoch has started a later
   /// attempt.
   std::uint32_t newest_epoch(std::uint64_t name, std::uint64_t sequence, MessageKind kind) const;
@@ -160,6 +163,7 @@ class Mailbox {
   std::atomic<bool> has_received_reports_{false};
   std::map<std::tuple<Rank, std::uint64_t, std::uint64_t>, MessageKind> unwanted_;  // source, name, number
   std::map<std::pair<std::uint64_t, std::uint64_t>, Rank> given_up_;                // name, number
+  std::map<Rank, std::string> why_left_;
   // the last mismatches that this rank detected itself
   std::deque<std::pair<Rank, Key>> reported_mismatches_;
 };

@@ -408,6 +408,7 @@ PendingExchange NeighborExchanger::start(Pieces pieces, Outgoing memory) {
   const bool lanes = mixing() == Mixing::two_block;
   auto operation = std::make_shared<NeighborAverage>(state_->flock, state_->topic, std::move(plan),
                                                      std::move(pieces), std::move(memory), lanes);
+  const DeviceGuard guard(*flock.runtime);
   operation->start();
   if (operation->has_phases() && !operation->ended()) flock.runtime->add_in_flight(operation);
   return PendingExchange(operation);

@@ -98,6 +98,7 @@ void Operation::finish_lending() {
 
 void Operation::fail(std::exception_ptr error) {
   error_ = std::move(error);
+  flock_->runtime->leave_if_device_failed();
   failed(error_);
   for (const Awaited& awaited : awaited_) flock_->mailbox.raised(awaited.expectation, awaited.missing());
   for (const SentMessage& message : sent_messages_)
@@ -205,10 +206,12 @@ void Operation::check_losses() {
     if (awaited_[i].settled || flock_->fabric->alive(source)) continue;
     const Rank rank = awaited_[i].expectation.source;
     switch (lose(awaited_[i])) {
-      case Loss::raise:
+      case Loss::raise: {
         raise_known_deadlock(*flock_, waiting_since_);  // other ranks of the deadlock may have left already
         find_cause();
-        throw PeerLost(rank, described(), step_, first_loss(rank));
+        const Rank first = first_loss(rank);
+        throw PeerLost(rank, described(), step_, first, flock_->mailbox.why_left(first));
+      }
       case Loss::without:
         awaited_[i].arrival = {};
         awaited_[i].settled = true;
@@ -257,6 +260,10 @@ void Operation::check_time(Wait wait) {
         fmt::format("{} waited {:.1f} s for rank {}{}. {}", described(), seconds(waited), expected.source,
                     flock_->runtime->interrupted ? " and was interrupted" : ", longer than the timeout",
                     why_it_waits(*missing)));
+  if (waited > kSuspectAfter) {
+    flock_->runtime->leave_if_device_failed();  // the others may wait for what it should have written
+    flock_->runtime->check_membership();
+  }
   // A rank that polls, or waits for a limited time, may still send what others wait for.
   if (waited > kSuspectAfter && wait != Wait::poll)
     look_for_deadlock(*flock_, expected, described(), waiting_since_, wait == Wait::forever);

@@ -1,7 +1,12 @@
 #include "starling/flock/rank_runtime.h"
 
+#include <cstring>
+#include <fmt/format.h>
+
 #include "starling/flock/errors.h"
 #include "starling/flock/operation.h"
+#include "starling/kernel/device.h"
+#include "starling/record/log.h"
 
 namespace starling::flock {
 
@@ -14,6 +19,33 @@ void RankRuntime::note_thread() {
 
 void RankRuntime::check_membership() const {
   if (const std::string why = fabric->exclusion_reason(); !why.empty()) throw Excluded(why);
+  if (!left_.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(why_left_mutex_);
+  throw Error(fmt::format("rank {} has left: {}", fabric->rank(), why_left_));
+}
+
+void RankRuntime::leave_if_device_failed() noexcept {
+  if (forks_so_far() != forks_) return;  // the device is the parent's, and so is the rank
+  try {
+    const std::string failure = kernel::device_failure();
+    if (failure.empty()) return;
+    const std::lock_guard lock(why_left_mutex_);
+    if (left_.load(std::memory_order_relaxed)) return;
+    why_left_ = "its device failed: " + failure;
+    left_.store(true, std::memory_order_release);
+    log(LogLevel::normal, fmt::format("rank {} leaves: {}", fabric->rank(), why_left_));
+    const Outgoing message = fabric->reserve(why_left_.size());
+    std::memcpy(message.bytes().data(), why_left_.data(), why_left_.size());
+    MessageHeader header;
+    header.kind = static_cast<std::uint16_t>(MessageKind::device_failed);
+    for (Rank rank = 0; rank < fabric->size(); ++rank)
+      if (rank != fabric->rank()) fabric->post(message, header, rank);
+  } catch (const std::exception& error) {
+    if (left_.load(std::memory_order_acquire))
+      log(LogLevel::normal,
+          fmt::format("rank {} could not tell the others why it leaves: {}", fabric->rank(), error.what()));
+  }
+  if (left_.load(std::memory_order_acquire)) fabric->leave();
 }
 
 void RankRuntime::enter() {

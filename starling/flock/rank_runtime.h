@@ -1,11 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "starling/base/forks.h"
 #include "starling/flock/mailbox.h"
 #include "starling/record/trace.h"
 
@@ -27,6 +29,7 @@ class RankRuntime {
  public:
   explicit RankRuntime(std::shared_ptr<Fabric> given)
       : recorder(given->rank(), given->size()), fabric(std::move(given)), mailbox(fabric) {}
+  ~RankRuntime() { leave_if_device_failed(); }
 
   Recorder recorder;
   const std::shared_ptr<Fabric> fabric;
@@ -41,8 +44,11 @@ class RankRuntime {
 
   /// Called first by every operation: throws reported mismatches, and notes the calling thread.
   void enter();
-  /// Throws Excluded if this rank is no longer part of the job.
+  /// Throws Excluded if this rank is no longer part of the job, or Error if it left because of its device.
   void check_membership() const;
+  /// If a device of this process does no more work (Device::failure()), this rank cannot do its part: it
+  /// tells the others why, and leaves. Call it when a call of the device has failed.
+  void leave_if_device_failed() noexcept;
   /// Notes that this thread starts or waits for operations.
   void note_thread();
 
@@ -56,10 +62,29 @@ class RankRuntime {
  private:
   std::vector<std::shared_ptr<Operation>> in_flight(const Operation* except);
 
+  const int forks_ = forks_so_far();
+  mutable std::mutex why_left_mutex_;
+  std::string why_left_;
+  std::atomic<bool> left_{false};
   std::mutex in_flight_mutex_;
   std::vector<std::weak_ptr<Operation>> in_flight_;
   std::atomic<bool> any_in_flight_{false};
   std::atomic<const void*> first_thread_{nullptr};
+};
+
+/// Calls leave_if_device_failed() if an exception ends its scope.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(RankRuntime& runtime) : runtime_(runtime) {}
+  ~DeviceGuard() {
+    if (std::uncaught_exceptions() > exceptions_) runtime_.leave_if_device_failed();
+  }
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  RankRuntime& runtime_;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace starling::flock

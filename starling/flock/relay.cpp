@@ -144,6 +144,7 @@ Pending Relay::start(const Piece& block) {
   state.flock->plan_next_step(state.cursor, plan);
   auto operation = std::make_shared<RelaySum>(state_, std::move(plan), block);
   state.current = operation;
+  const DeviceGuard guard(*state.flock->runtime);
   operation->start();
   return Pending(operation);
 }

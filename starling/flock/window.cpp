@@ -37,6 +37,7 @@ void Window::deposit(ConstBuffer value, const std::optional<Weights>& given, boo
     state.check_neighbors(*given, state.destinations, "destinations");
     for (const auto& [rank, weight] : *given) check_weight(state.tensor.dtype, weight);
   }
+  const DeviceGuard guard = state.guard();
   Trace trace = state.trace(add ? RecordKind::accumulate : RecordKind::put);
   const std::size_t bytes = state.tensor.bytes();
   for (const auto& [rank, weight] : shares(*state.flock, state.destinations, given)) {
@@ -51,6 +52,7 @@ void Window::deposit(ConstBuffer value, const std::optional<Weights>& given, boo
 // Scales the tensor and p to the share that was not sent.
 void Window::keep_share(double self_weight) {
   if (self_weight == 1) return;
+  const DeviceGuard guard = state_->guard();
   const Buffer& tensor = state_->tensor;
   if (tensor.count > 0) kernel::arithmetic_in(tensor.memory).scale(tensor, self_weight);
   state_->p *= self_weight;
@@ -83,12 +85,14 @@ void Window::publish() {
 
 void Window::load(Buffer out) {
   state_->check_value(out, "load");
+  const DeviceGuard guard = state_->guard();
   const Cell::Held own = state_->own_value().look();
   kernel::arithmetic_in(out.memory).copy(out, out.at<const void>(own.data()));
 }
 
 void Window::store(ConstBuffer value) {
   state_->check_value(value, "store");
+  const DeviceGuard guard = state_->guard();
   state_->own_value().replace([&](const Content& fresh) {
     kernel::arithmetic_in(value.memory).copy(value.at<void>(fresh.data), value);
     *fresh.p = state_->p;
@@ -98,6 +102,7 @@ void Window::store(ConstBuffer value) {
 
 void Window::add(ConstBuffer increment) {
   state_->check_value(increment, "add");
+  const DeviceGuard guard = state_->guard();
   state_->own_value().change([&](const Content& fresh, const Cell::Held& old) {
     const Term terms[] = {{increment.at<const void>(old.data()), 1}, {increment, 1}};
     weighted_sum(increment.at<void>(fresh.data), terms);
@@ -113,13 +118,15 @@ void Window::average_with(Rank other, ConstBuffer mine, double weight, Buffer mo
   state.check_value(moved, "average_with");
   check_weight(state.tensor.dtype, weight);
   check_weight(state.tensor.dtype, -weight);
+  const DeviceGuard guard = state.guard();
   Trace trace = state.trace(RecordKind::accumulate);
   const Rank rank = state.flock->global(other, state.name);
   const std::optional<Step> stamp = state.transport(rank).average_with(mine, weight, moved);
   const std::size_t bytes = state.tensor.bytes();
   if (!stamp) {
     if (!state.flock->reweighting())
-      throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress);
+      throw PeerLost(rank, state.flock->mailbox.described(state.name), state.progress,
+                     state.flock->mailbox.why_left(rank));
     kernel::arithmetic_in(moved.memory).zero(moved);  // a lost rank's value cannot be met: no movement
     return;
   }
@@ -155,6 +162,7 @@ Staleness Window::staleness() const {
 void Window::get(const std::optional<Weights>& given) {
   State& state = *state_;
   if (given) state.check_neighbors(*given, state.sources, "sources");
+  const DeviceGuard guard = state.guard();
   Trace trace = state.trace(RecordKind::get);
   for (const auto& [rank, share] : shares(*state.flock, state.sources, given)) {
     if (!state.transports.contains(rank)) continue;  // lost before it had a part here
@@ -192,6 +200,7 @@ std::pair<double, Window::Weights> Window::usual_weights() const {
 void Window::update(double self_weight, const Weights& weights, bool reset) {
   State& state = *state_;
   state.check_neighbors(weights, state.sources, "sources");
+  const DeviceGuard guard = state.guard();
   Trace trace = state.trace(RecordKind::update);
   // One pass over all available slots, which are held until it is done.
   std::vector<Cell::Held> held;

@@ -183,6 +183,7 @@ void Window::State::begin() {
 
 void Window::State::publish_own() {
   if (!options.readable) return;
+  const DeviceGuard guard = this->guard();
   own->tensor().replace([&](const Content& fresh) {
     kernel::arithmetic_in(tensor.memory).copy(tensor.at<void>(fresh.data), tensor);
     *fresh.p = p;

@@ -34,6 +34,7 @@ struct Window::State {
   /// Throws InvalidArgument for ranks that are not in `valid`, which the error calls `what`.
   void check_neighbors(const Weights& weights, const std::vector<Rank>& valid, const char* what) const;
   WindowTransport& transport(Rank global_rank) const { return *transports.at(global_rank); }
+  DeviceGuard guard() const { return DeviceGuard(*flock->runtime); }
   /// A trace of one call, for the records.
   Trace trace(RecordKind kind) const {
     return {flock->runtime->recorder, {topic.text, topic.recorded}, kind, topic.record_step(), tensor.memory};

@@ -89,6 +89,16 @@ std::string why_no_device() {
   return find_device(why_not) == nullptr ? why_not : std::string();
 }
 
+std::string device_failure() {
+  Devices& all = devices();
+  const Device* used = nullptr;
+  {
+    const std::lock_guard lock(all.mutex);
+    used = all.given ? all.given.get() : all.loaded;
+  }
+  return used == nullptr ? std::string() : used->failure();
+}
+
 const CodecKernels* codec_kernels_in(MemoryKind memory) {
   return memory == MemoryKind::host ? nullptr : device().codec_kernels();
 }

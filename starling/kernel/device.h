@@ -64,6 +64,9 @@ class Device {
   virtual void order_after(const DeviceContext& other) = 0;
   /// Blocks until all work of this thread's stream has ended.
   virtual void synchronize() = 0;
+  /// The error after which a device does no work of this process any more, and which every later call
+  /// reports, too; empty if there is none. Does not block, and uses no device that was not used before.
+  virtual std::string failure() const = 0;
   /// Copies between host and device memory, in the order of this thread's stream; the host memory must stay
   /// valid until the copy has ended (synchronize()).
   virtual void copy_to_host(void* host, const void* device, std::size_t bytes) = 0;
@@ -95,6 +98,8 @@ bool may_have_device();
 Device& device();
 /// The reason why device() would throw; empty if it would not.
 std::string why_no_device();
+/// Device::failure() if a device is in use. Loads nothing.
+std::string device_failure();
 /// For tests: makes device() return this one from now on.
 void set_device(std::shared_ptr<Device> device);
 

@@ -60,6 +60,11 @@ class FakeDevice::Queue {
     throw_failure(operations);
     return true;
   }
+  /// The error of an operation that has ended; empty if none has failed.
+  std::string failure() {
+    const std::lock_guard lock(mutex_);
+    return failure_.value_or("");
+  }
 
   /// Keeps `memory` alive until the operations enqueued so far have ended.
   void keep(const std::shared_ptr<void>& memory) {
@@ -543,6 +548,14 @@ void FakeDevice::order_after(const DeviceContext& other) {
 void FakeDevice::synchronize() {
   Queue& queue = streams_->current();
   queue.finish(queue.enqueued());
+}
+
+std::string FakeDevice::failure() const {
+  return streams_->current().failure();
+}
+
+void FakeDevice::crash(const std::string& why) const {
+  enqueue([why] { throw Error(why); });
 }
 
 void FakeDevice::copy_to_host(void* host, const void* device, std::size_t bytes) {

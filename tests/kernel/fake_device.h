@@ -61,6 +61,9 @@ class FakeDevice final : public Device {
   Stream new_stream() override;
   void order_after(const DeviceContext& other) override;
   void synchronize() override;
+  std::string failure() const override;
+  /// The work that is enqueued on the calling thread's stream now fails, as a kernel that crashes.
+  void crash(const std::string& why) const;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override;

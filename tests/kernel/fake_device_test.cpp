@@ -357,8 +357,10 @@ TEST_F(FakeDeviceTest, KeepsAnError) {
     device_.wait(flags_[0], 1);
     arithmetic_.scale(device_buffer(integers), 0.5);
     arithmetic_.scale(device_buffer(x), 2);
+    EXPECT_EQ(device_.failure(), "");
     flags_[0] = 1;
     EXPECT_THAT([&] { device_.synchronize(); }, ThrowsMessage<Error>(HasSubstr("has failed")));
+    EXPECT_NE(device_.failure(), "");
     EXPECT_THROW(arithmetic_.scale(device_buffer(x), 2), Error);
     EXPECT_THROW((void)arithmetic_.all_finite(device_buffer(x)), Error);
     EXPECT_THROW(device_.synchronize(), Error);

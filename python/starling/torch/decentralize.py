@@ -65,6 +65,7 @@ class Decentralized(torch.optim.Optimizer):
     def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
         """Wraps `optimizer`, whose groups and state it shares."""
         _check_trains(optimizer, models)
+        _check_not_graphed(models)
         self.__dict__.update({key: value for key, value in optimizer.__dict__.items()
                               if key not in ("step", "_starling_face")})
         self._original = weakref.ref(optimizer)  # learning rate schedulers may watch it
@@ -406,6 +407,14 @@ def _check_trains(optimizer: torch.optim.Optimizer, models: List[torch.nn.Module
     if updated and not any(id(one) in updated for model in models for one in model.parameters()):
         raise _core.InvalidArgument("no parameter of the optimizer belongs to the model, so the model would never "
                                     "change; make the optimizer from this model's parameters()")
+
+
+def _check_not_graphed(models: List[torch.nn.Module]) -> None:
+    """CUDA graphs read the memory that parameters had when they were captured, and decentralize() moves them."""
+    for name, one in (named for model in models for named in model.named_modules()):
+        if getattr(vars(one).get("forward"), "__module__", "") == "torch.cuda.graphs":
+            raise _core.InvalidArgument(f"the module {name!r} has CUDA graphs, which would still read the memory that its "
+                                        "parameters have now: call torch.cuda.make_graphed_callables after decentralize()")
 
 
 def _retire_previous(optimizer: torch.optim.Optimizer) -> None:

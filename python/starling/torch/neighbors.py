@@ -11,7 +11,7 @@ from . import timeline
 from .handles import Checked, Started, abandon, complete, register, take_name, unchecked, with_shapes
 from .operations import gatherable, gathered, row_number, start_allgather_lists, started
 from .process import flock, state
-from .tensors import CODES, FLOATING, operand, shape_number
+from .tensors import CODES, FLOATING, Room, operand, shape_number
 from .weights import (Destinations, NeighborWeights, Weights, check_matches, destination_weights, own_weight,
                       read_weights, source_weights)
 
@@ -174,17 +174,14 @@ def _neighbor_allgather(tensor, src_ranks, dst_ranks, check: bool, name: Optiona
     sources = list(destination_weights(operation, "src_ranks", src_ranks)) if dynamic else state.sources
     destinations = list(destination_weights(operation, "dst_ranks",
                                             dst_ranks)) if dynamic else state.destinations
-    made: List[_core.Gathering] = []
+    room = Room(one)
 
     def begin(name_there: str) -> Any:
-        made.append(members.start_chosen_neighbor_allgather(one.address, one.memory.numel(), one.code,
-                                                            sources, destinations, name_there,
-                                                            row_number(one)))
-        return made[0]
+        return members.start_neighbor_allgather(one.block(), room, sources, destinations, name_there, row_number(one))
 
     weights = NeighborWeights(1.0, dict.fromkeys(sources, 1.0), dict.fromkeys(destinations, 1.0), dynamic)
     pending = _checked(operation, called, weights, check, begin)
-    return started(operation, called, name, pending, lambda: gathered(made[0], one), [one])
+    return started(operation, called, name, pending, lambda: gathered(room), [one])
 
 
 def hierarchical_neighbor_allreduce(tensor, *, self_weight: Optional[float] = None,

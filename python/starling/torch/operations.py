@@ -6,11 +6,10 @@ from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 
-from .. import _core
 from . import process, timeline, windows
 from .handles import Started, complete, register, take_name
 from .process import flock
-from .tensors import ANY, FLOATING, SUMMABLE, Operand, operand, shape_number
+from .tensors import ANY, FLOATING, SUMMABLE, Operand, Room, operand, shape_number
 
 __all__ = [
     "allgather", "allgather_lists", "allgather_nonblocking", "allreduce", "allreduce_", "allreduce_group",
@@ -18,7 +17,7 @@ __all__ = [
     "allreduce_nonblocking",
     "allreduce_nonblocking_", "barrier", "broadcast", "broadcast_", "broadcast_group", "broadcast_group_",
     "broadcast_group_nonblocking", "broadcast_group_nonblocking_", "broadcast_nonblocking",
-    "broadcast_nonblocking_",
+    "broadcast_nonblocking_", "recv", "reduce_scatter", "send",
 ]
 
 
@@ -188,13 +187,14 @@ def allgather_nonblocking(tensor, name: Optional[str] = None) -> int:
 def _allgather(tensor, name: Optional[str]) -> Started:
     one = gatherable("allgather", tensor)
     called = take_name("allgather", name)
-    gathering = flock().start_allgather(one.address, one.memory.numel(), one.code, called, row_number(one))
-    return started("allgather", called, name, gathering, lambda: gathered(gathering, one), [one])
+    room = Room(one)
+    pending = flock().start_allgather(one.block(), room, called, row_number(one))
+    return started("allgather", called, name, pending, lambda: gathered(room), [one])
 
 
 def gatherable(operation: str, tensor) -> Operand:
     """The operand of a gather, which needs a first dimension."""
-    one = operand(tensor, ANY, on_host=True)
+    one = operand(tensor, ANY)
     if one.memory.dim() == 0:
         raise ValueError(f"{operation} joins tensors along their first dimension, which this one lacks")
     return one
@@ -205,12 +205,41 @@ def row_number(one: Operand) -> int:
     return shape_number(one.memory.shape[1:])
 
 
-def gathered(gathering: _core.Gathering, one: Operand):
-    """The result of a gather, in the form of this rank's input."""
-    rows = one.memory.shape[1:]
-    if not memoryview(gathering):
-        return one.like_given(torch.empty((0, *rows), dtype=one.memory.dtype))
-    return one.like_given(torch.frombuffer(gathering, dtype=one.memory.dtype).reshape((-1, *rows)))
+def gathered(room: Room):
+    """The result of a gather: rows of the operand's shape."""
+    rows = room.one.memory.shape[1:]
+    return room.result(room.tensor.numel() // max(1, rows.numel()), *rows)
+
+
+# Parts of a sum, and messages between two ranks
+
+
+def reduce_scatter(tensor, average: bool = True, name: Optional[str] = None):
+    """This rank's part of the average or sum over all ranks: of the tensor's N elements in their order, those from
+    N * rank // size up to N * (rank + 1) // size. Returns a new tensor of one dimension.
+
+        part = bf.reduce_scatter(gradient)
+    """
+    one = operand(tensor, SUMMABLE)
+    assert not average or one.memory.dtype in FLOATING, f"{one.memory.dtype} cannot be averaged; use average=False"
+    called = take_name("reduce_scatter", name)
+    room = Room(one)
+    pending = flock().start_reduce_scatter(one.block(), room, "average" if average else "sum", called, one.shape)
+    return complete(started("reduce_scatter", called, name, pending, lambda: room.result(-1), [one], average))
+
+
+def send(tensor, dst_rank: int, name: Optional[str] = None) -> None:
+    """Sends a tensor to a rank that calls ``recv`` under the same name. Returns when the tensor may be changed."""
+    flock().send(operand(tensor, ANY).block(), dst_rank, take_name("send", name))
+
+
+def recv(like, src_rank: int, name: Optional[str] = None):
+    """The tensor that ``src_rank`` sends, which has the shape and dtype of ``like``, as a new tensor where ``like`` is."""
+    one = operand(like, ANY)
+    called = take_name("send", name)
+    out = one.empty()
+    pending = flock().start_recv(one.block(out), src_rank, called)
+    return complete(started("recv", called, name, pending, lambda: one.like_given(out), [one]))
 
 
 def barrier(name: Optional[str] = None) -> None:
@@ -222,8 +251,8 @@ def barrier(name: Optional[str] = None) -> None:
 
 def allgather_lists(ranks: Sequence[int], name: str = "lists") -> List[List[int]]:
     """Every rank's list of integers; a collective."""
-    gathering, read = start_allgather_lists([ranks], name)
-    complete(Started(None, gathering, lambda: None, ()))
+    pending, read = start_allgather_lists([ranks], name)
+    complete(Started(None, pending, lambda: None, ()))
     return [lists[0] for lists in read()]
 
 
@@ -231,10 +260,11 @@ def start_allgather_lists(lists: Sequence[Sequence[int]], name: str):
     """(the operation to wait for, the function that then returns every rank's lists)."""
     packed = torch.tensor([len(lists), *(number for one in lists for number in (len(one), *one))],
                           dtype=torch.int64)
-    gathering = flock().start_allgather(packed.data_ptr(), packed.numel(), _core.dtypes["int64"], name)
+    room = Room(Operand(packed, packed, packed))
+    pending = flock().start_allgather(room.one.block(), room, name)
 
-    def read(keep=packed) -> List[List[List[int]]]:
-        numbers = iter(torch.frombuffer(gathering, dtype=torch.int64).tolist())
+    def read() -> List[List[List[int]]]:
+        numbers = iter(room.tensor.tolist())
         return [[[next(numbers) for _ in range(next(numbers))] for _ in range(count)] for count in numbers]
 
-    return gathering, read
+    return pending, read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, FrozenSet, NamedTuple, Optional, Tuple
 
 import torch
@@ -28,18 +29,14 @@ class Operand(NamedTuple):
     memory: torch.Tensor
     place: Optional[Place] = None  # where work on it is enqueued; None on the host
 
-    @property
-    def address(self) -> int:
-        return self.memory.data_ptr()
-
-    @property
-    def code(self) -> int:
-        return CODES[self.memory.dtype]
-
     def block(self, out: Optional[torch.Tensor] = None) -> Block:
         """For an operation that writes to `out`, or in place."""
         there = self.memory if out is None else out
         return (self.memory.data_ptr(), there.data_ptr(), self.memory.numel(), CODES[self.memory.dtype], self.place)
+
+    def scope(self) -> Any:
+        """Within it, the core's calls enqueue their work on torch's current stream of the GPU."""
+        return _core.PlaceScope(None if self.place is None else _place(self.memory.device))
 
     def follow(self) -> None:
         """Orders what torch enqueues from now on after the operation, which was enqueued on the stream of its call."""
@@ -93,25 +90,52 @@ def shape_number(shape: torch.Size) -> int:
     return hash(shape) & 0xFFFFFFFF
 
 
-def operand(given: Any, allowed: FrozenSet[torch.dtype], on_host: bool = False) -> Operand:
+class Room:
+    """Memory for the result of an operation whose length is not known before: torch's, where the operand is."""
+
+    def __init__(self, one: Operand) -> None:
+        self.one = one
+        self.tensor: Optional[torch.Tensor] = None
+
+    def __call__(self, count: int) -> int:
+        """The address of memory for this many elements; called by the core."""
+        like = self.one.memory
+        with _stream_of(self.one.place):  # the one on which the core writes
+            self.tensor = torch.empty(count, dtype=like.dtype, device=like.device)
+        return self.tensor.data_ptr()
+
+    def result(self, *shape: int) -> Any:
+        """What the operation has written, in the form of the operand."""
+        assert self.tensor is not None
+        return self.one.like_given(self.tensor.reshape(shape))
+
+
+def _stream_of(place: Optional[Place]) -> Any:
+    if place is None or torch.cuda.current_stream(place[0]).cuda_stream == place[1]:
+        return contextlib.nullcontext()
+    return torch.cuda.stream(torch.cuda.ExternalStream(place[1], device=place[0]))
+
+
+def operand(given: Any, allowed: FrozenSet[torch.dtype], device: Optional[torch.device] = None) -> Operand:
     """Accepts a tensor of any device and layout, or a numpy array; ValueError if its dtype is not supported. A tensor on
-    a GPU stays there if the flock can exchange it from there, unless the operation needs it ``on_host``."""
+    a GPU stays there if the flock can exchange it from there, unless the operation needs it on another ``device``."""
     tensor = given if isinstance(given, torch.Tensor) else _from_numpy(given)
     if tensor.dtype not in allowed or tensor.layout != torch.strided:
         raise ValueError(f"Tensor type {tensor.type()} is not supported. These are: {_names(allowed)}.")
-    place = None if on_host or not tensor.is_cuda else _place(tensor)
-    memory = tensor if tensor.device.type == "cpu" or place is not None else tensor.detach().to("cpu")
+    place = _place(tensor.device if device is None else device)
+    if device is None:
+        device = torch.device("cpu") if place is None else tensor.device
+    memory = tensor if tensor.device == device else tensor.detach().to(device)
     if not memory.is_contiguous():
         memory = memory.detach().contiguous()
     return Operand(given, tensor, memory, place)
 
 
-def _place(tensor: torch.Tensor) -> Optional[Place]:
-    """Where the core enqueues work on a GPU's tensor: torch's current stream. None if it cannot."""
-    if state.flock is None or not state.flock.exchanges_device_memory:
+def _place(device: torch.device) -> Optional[Place]:
+    """Where the core enqueues work on a GPU's tensors: torch's current stream. None if it cannot, and on the host."""
+    if device.type != "cuda" or state.flock is None or not state.flock.exchanges_device_memory:
         return None
-    device = tensor.get_device()
-    return device, torch.cuda.current_stream(device).cuda_stream
+    return device.index, torch.cuda.current_stream(device).cuda_stream
 
 
 def _from_numpy(given: Any) -> torch.Tensor:

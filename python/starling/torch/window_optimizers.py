@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 import torch
 
@@ -11,6 +11,7 @@ from .. import _core
 from . import process
 from .decentralize import Decentralized, Model
 from .optimizers import _make, _Weighted
+from .tensors import FLOATING, operand
 from .weights import destination_weights, own_weight, read_weights
 
 _numbers = itertools.count()
@@ -103,15 +104,12 @@ class _PushSum(_OverWindows, _Weighted):
 class _PullGet(_OverWindows, _Weighted):
     """Local steps; after each, fetches the neighbors' latest models and averages them."""
 
-    def _attach(self, optimizer: torch.optim.Optimizer, models: List[torch.nn.Module], **options) -> None:
-        super()._attach(optimizer, models, through_host=True, **options)  # _core.Window takes host memory
-
     def _open_windows(self, prefix: str) -> None:
-        self._flat = self._trainer.flat_parameters()  # must live as long as the windows
+        self._flat = [operand(flat, FLOATING) for flat in self._trainer.flat_parameters()]  # live as long as the windows
         self._windows = []
         for index, flat in enumerate(self._flat):
-            code = _core.dtypes[str(flat.dtype).replace("torch.", "")]
-            self._windows.append(_core.Window(process.flock(), flat.data_ptr(), flat.numel(), code, f"{prefix}/{index}"))
+            with flat.scope():
+                self._windows.append(_core.Window(process.flock(), flat.block(), f"{prefix}/{index}"))
 
     def _read_settings(self) -> None:
         """Nothing to do before the models are fetched."""
@@ -122,14 +120,15 @@ class _PullGet(_OverWindows, _Weighted):
         if rest != 0:
             return loss
         own, sources = self._weights(average - 1)
-        for window in self._windows:
-            window.publish()
-        self._meet()
-        for window in self._windows:
-            window.get(dict.fromkeys(sources, 1.0))
-        self._meet()  # so that peers can fetch the averaged model, too
-        for window in self._windows:
-            window.update_weighted(own, sources, False)
+        with self._flat[0].scope():
+            for window in self._windows:
+                window.publish()
+            self._meet()
+            for window in self._windows:
+                window.get(dict.fromkeys(sources, 1.0))
+            self._meet()  # so that peers can fetch the averaged model, too
+            for window in self._windows:
+                window.update_weighted(own, sources, False)
         self._trainer.flat_parameters_changed()
         return loss
 

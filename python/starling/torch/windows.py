@@ -30,12 +30,12 @@ class _Entry:
     """A window and the tensor it was made with."""
 
     def __init__(self, tensor: Any, name: str, zero_init: bool) -> None:
-        one = operand(tensor, SUMMABLE, on_host=True)
+        one = operand(tensor, SUMMABLE)
         self.one = one  # the core uses its memory until the window is freed
         self.core_name = name if _generation == 0 else f"{name}#{_generation}"
         # As in BlueFog, a slot that its neighbor has not written yet adds no p.
-        self.window = _core.Window(flock(), one.address, one.memory.numel(), one.code, self.core_name,
-                                   zero_init, copies_p=0.0)
+        with one.scope():
+            self.window = _core.Window(flock(), one.block(), self.core_name, zero_init, copies_p=0.0)
         self.fetched: Dict[int, int] = {}  # by win_get, since the last win_update
 
     def is_mine(self, tensor: Any) -> bool:
@@ -70,6 +70,7 @@ def _operation(word: str, entry: _Entry, name: str, mutexes: Optional[Sequence[i
     before = entry.window.p
     try:
         with contextlib.ExitStack() as held:
+            held.enter_context(entry.one.scope())
             if mutexes is not None:
                 held.enter_context(entry.window.mutex(list(mutexes)))
             yield
@@ -100,7 +101,8 @@ def win_free(name: Optional[str] = None) -> bool:
     for one in sorted(_windows) if name is None else [name]:
         entry = _find(one)
         del _windows[one]
-        _core.free_window(flock(), entry.core_name)
+        with entry.one.scope():
+            _core.free_window(flock(), entry.core_name)
     return True
 
 
@@ -110,7 +112,7 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
     weights = None if dst_weights is None else destination_weights(word, "dst_weights", dst_weights)
     keep = 1.0 if self_weight is None else float(self_weight)
     mine = entry.is_mine(tensor)
-    one = entry.one if mine else operand(tensor, SUMMABLE, on_host=True)
+    one = entry.one if mine else operand(tensor, SUMMABLE, entry.one.memory.device)
     there, here = entry.one.memory, one.memory
     if here.shape != there.shape or here.dtype != there.dtype:
         raise ValueError(f"{word}: the window {name!r} has the shape {tuple(there.shape)} of {there.dtype}, "
@@ -121,7 +123,7 @@ def _deposit(add: bool, tensor, name: str, self_weight, dst_weights, require_mut
             (entry.window.accumulate if add else entry.window.put)(weights, keep)
         else:
             deposit = entry.window.accumulate_value if add else entry.window.put_value
-            deposit(one.address, here.numel(), one.code, weights)
+            deposit(one.block(), weights)
             if keep != 1.0:
                 with torch.no_grad():
                     one.memory.mul_(keep)
@@ -187,7 +189,8 @@ def win_publish(name: str) -> None:
     """Publishes a tensor that was changed by hand, so that others' win_get fetches it."""
     entry = _find(name)
     entry.one.read_again()
-    entry.window.publish()
+    with entry.one.scope():
+        entry.window.publish()
 
 
 def publish_all() -> None:
@@ -226,7 +229,7 @@ def _update(entry: _Entry, name: str, own: float, weights: Dict[int, float], res
             entry.fetched.pop(source, None)
         if clone:
             out = one.empty()
-            entry.window.update_into(out.data_ptr(), out.numel(), one.code, own, weights, reset)
+            entry.window.update_into(one.block(out), own, weights, reset)
             return one.like_given(out)
         entry.window.update_weighted(own, weights, reset)
     return one.write_back()

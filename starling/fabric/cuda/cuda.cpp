@@ -77,6 +77,7 @@ class CudaFabric final : public ForwardingFabric {
  private:
   /// Returns whether no device uses this rank's memory any more.
   bool linger() {
+    if (!kernel::device_failure().empty()) return false;
     const auto end = std::chrono::steady_clock::now() + linger_;
     const auto done = [this] {
       parts_->inbox.discard();
@@ -98,10 +99,12 @@ class CudaFabric final : public ForwardingFabric {
   /// peers die.
   void abandon() {
     inner().leave();
-    log(LogLevel::normal,
-        fmt::format("rank {} leaves while its device waits for messages of others; their memory stays mapped "
-                    "until the process ends",
-                    rank()));
+    if (kernel::device_failure().empty())
+      log(LogLevel::normal,
+          fmt::format(
+              "rank {} leaves while its device waits for messages of others; their memory stays mapped "
+              "until the process ends",
+              rank()));
     static std::mutex mutex;
     static auto& kept = *new std::vector<std::pair<std::shared_ptr<Fabric>, DeviceParts*>>;
     const std::lock_guard lock(mutex);

@@ -187,6 +187,22 @@ void CudaDevice::synchronize() {
   check(cudaStreamSynchronize(here.stream()), "cudaStreamSynchronize");
 }
 
+std::string CudaDevice::failure() const {
+  try {
+    for (int device = 0; device < device_count(); ++device) {
+      if (!is_prepared(device)) continue;  // this must not be its first use
+      const OnDevice here(release_context(device));
+      const cudaError_t result = cudaStreamQuery(here.stream());
+      const bool capturing =
+          result >= cudaErrorStreamCaptureUnsupported && result <= cudaErrorStreamCaptureWrongThread;
+      if (result != cudaErrorNotReady && !capturing) check(result, "cudaStreamQuery");
+    }
+    return {};
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 void CudaDevice::copy_to_host(void* host, const void* device, std::size_t bytes) {
   if (bytes == 0) return;
   const OnDevice here;

@@ -33,6 +33,7 @@ class CudaDevice final : public Device {
   Stream new_stream() override;
   void order_after(const DeviceContext& other) override;
   void synchronize() override;
+  std::string failure() const override;
   void copy_to_host(void* host, const void* device, std::size_t bytes) override;
   void copy_to_device(void* device, const void* host, std::size_t bytes) override;
   std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) override;

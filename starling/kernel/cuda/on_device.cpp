@@ -1,5 +1,6 @@
 #include "starling/kernel/cuda/on_device.h"
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -21,6 +22,7 @@ constexpr std::size_t kStreamsAtATime = 256;
 
 struct Prepared {
   std::once_flag once;
+  std::atomic<bool> is_ready{false};
   CUcontext context = nullptr;  // the device's primary context, which all libraries share; never released
   cudaMemPool_t pool = nullptr;
   cudaStream_t releases = nullptr;
@@ -98,6 +100,12 @@ int device_count() {
   return static_cast<int>(all_prepared().size());
 }
 
+bool is_prepared(int device) {
+  const std::vector<Prepared>& all = all_prepared();
+  return device >= 0 && static_cast<std::size_t>(device) < all.size() &&
+         all[static_cast<std::size_t>(device)].is_ready.load(std::memory_order_acquire);
+}
+
 OnDevice::OnDevice(const DeviceContext& context)
     : device_(context.device), stream_(static_cast<cudaStream_t>(context.stream)) {
   Prepared& prepared = prepared_at(device_);
@@ -115,6 +123,7 @@ OnDevice::OnDevice(const DeviceContext& context)
         check(driver().cuDevicePrimaryCtxRetain_(&prepared.context, number), "cuDevicePrimaryCtxRetain");
       use(prepared.context);
       prepare(prepared, device_);
+      prepared.is_ready.store(true, std::memory_order_release);
     });
     if (!changed_) use(prepared.context);
   } catch (...) {

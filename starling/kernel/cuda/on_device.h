@@ -17,6 +17,8 @@ const DeviceContext& current_context();
 
 /// The number of devices in this process.
 int device_count();
+/// Whether this process has used the device.
+bool is_prepared(int device);
 
 /// Scratch memory on a device that belongs to one stream: work on a stream is in order, so the next kernels
 /// that use it run after the last ones that did.

@@ -51,6 +51,16 @@ TEST_F(CudaDeviceTest, LeavesTheThreadsContextAsItWas) {
   EXPECT_EQ(x[9], 4);
 }
 
+TEST_F(CudaDeviceTest, FailsForGoodWithAnErrorThatStays) {
+  EXPECT_EQ(device_.failure(), "");
+  fake_cuda::fail_next("cudaStreamQuery", cudaErrorNotReady);
+  EXPECT_EQ(device_.failure(), "");
+  fake_cuda::fail_next("cudaStreamQuery", cudaErrorStreamCaptureUnsupported);  // a graph is being captured
+  EXPECT_EQ(device_.failure(), "");
+  fake_cuda::fail_next("cudaStreamQuery", cudaErrorIllegalAddress);
+  EXPECT_THAT(device_.failure(), HasSubstr("cudaErrorIllegalAddress"));
+}
+
 TEST_F(CudaDeviceTest, WorksOnTheThreadsStream) {
   std::vector<float> x(100, 1), y(100, 1);
   const DeviceContext blocked{0, new_stream()};

@@ -44,6 +44,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorDeviceUninitialized";
     case cudaErrorInvalidResourceHandle:
       return "cudaErrorInvalidResourceHandle";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
     default:
       return "cudaErrorInvalidValue";
   }
@@ -84,6 +86,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   if (stream == nullptr) return cudaErrorInvalidResourceHandle;
   machine.finish(stream);
   return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) {
+  return static_cast<cudaError_t>(Machine::instance().take_failure("cudaStreamQuery"));
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const int device = fake_cuda::current_device();
