@@ -140,7 +140,11 @@ class Block {
   std::function<void(ConstBuffer result)> on_nonfinite;
 
  private:
-  void apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy);
+  void apply(UpdatePass pass);
+  std::span<const std::size_t> parameter_ends() const;
+  bool passes_messages() const;
+  Outgoing outgoing_memory() const;
+  Buffer message_in(const Outgoing& memory) const;
   bool* device_mark();
 
   State& find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory);
