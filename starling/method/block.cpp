@@ -160,7 +160,9 @@ void Block::update_from_shared() {
   UpdatePass pass{{&own, 1}, gradient, gradient_scale, x, message_in(next)};
   if (passes_messages()) pass.messages = shared.messages();
   if (!pass.messages) pass.from = shared.terms(x);
+  pass.rounded = rounded;
   apply(pass);
+  wrote_rounded = rounded.address() != nullptr;
   next_ = std::move(next);
 }
 

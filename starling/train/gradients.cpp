@@ -63,7 +63,7 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
       completed_(replica.buckets.size(), false) {
   const TrainerOptions& options = replica.options;
   const bool on_host = std::none_of(replica.buckets.begin(), replica.buckets.end(), [](const Bucket& bucket) {
-    return bucket.device_x.defined() || is_on_device(bucket.x);
+    return bucket.home_x.defined() || is_on_device(bucket.x);
   });
   // On a device, gradients are sent only in step(), since torch's GradScaler may still unscale them.
   sends_early_ = replica.method->averages_gradients() && on_host && !options.eager &&
