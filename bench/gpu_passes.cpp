@@ -6,6 +6,8 @@
 #include "bench/gpu_rank.h"
 #include "bench/ranks.h"
 #include "starling/base/random.h"
+#include "starling/codec/wire_format.h"
+#include "starling/kernel/code_rules.h"
 #include "starling/kernel/update.h"
 
 // One process's passes over device memory, beside a copy of as many bytes.
@@ -35,11 +37,16 @@ struct Pass {
   std::size_t neighbors = 0;
   bool adamw = false;
   bool slot = true;  // the result is also written to outgoing memory
+  DType message = DType::float32;
 
-  // Bytes per element: x, its gradient and its moments; the neighbors' messages; the sent message.
+  // Bytes per element: x, its gradient and its moments; the neighbors' messages; the sent message. The pass
+  // also reads this rank's own int8 message; other own messages follow from x.
   double bytes() const {
     const double moments = adamw ? 2 : 1;
-    return 4 * (2 + 2 * moments + 1 + static_cast<double>(neighbors) + (slot ? 1 : 0));
+    const bool int8 = message == DType::int8;
+    const double one = int8 ? 1 + static_cast<double>(sizeof(kernel::Int8Grid)) / kernel::kInt8Run
+                            : static_cast<double>(size_of(message));
+    return 4 * (2 + 2 * moments + 1) + one * static_cast<double>(neighbors + (slot ? 1 : 0) + (int8 ? 1 : 0));
   }
 };
 
@@ -60,13 +67,26 @@ std::vector<double> run_pass(const Pass& pass, const GpuSettings& settings) {
   const OwnedBuffer x = numbers_on_gpu(elements, 1), gradient = numbers_on_gpu(elements, 2),
                     m = numbers_on_gpu(elements, 3), v = numbers_on_gpu(pass.adamw ? elements : 0, 4),
                     slot = on_gpu(elements);
-  std::vector<OwnedBuffer> heard;
+  const codec::WireFormatPtr format = codec::make_wire_format(name(pass.message));
+  const std::size_t length = format->encoded_count(elements);
   const double weight = 1 / static_cast<double>(pass.neighbors + 1);
-  std::vector<Term> terms = {{ConstBuffer(x.buffer()), weight}};
-  for (std::size_t i = 0; i < pass.neighbors; ++i)
-    terms.emplace_back(ConstBuffer(heard.emplace_back(numbers_on_gpu(elements, 5 + i)).buffer()), weight);
+  std::vector<OwnedBuffer> messages;  // this rank's own first
+  std::vector<Term> terms;
+  for (std::size_t i = 0; i <= pass.neighbors; ++i) {
+    const Buffer message = messages.emplace_back(format->dtype(), length, MemoryKind::cuda).buffer();
+    format->encode(i == 0 ? x.buffer() : numbers_on_gpu(elements, 5 + i).buffer(), message);
+    terms.emplace_back(ConstBuffer(message), weight);
+  }
+  const std::size_t ends[] = {elements};
   kernel::UpdatePass update{.from = terms, .gradient = gradient.buffer(), .x = x.buffer()};
-  if (pass.slot) update.copy = slot.buffer();
+  if (pass.slot) update.copy = {format->dtype(), slot.buffer().address(), length, MemoryKind::cuda, nullptr};
+  terms[0] = {ConstBuffer(x.buffer()), weight};
+  if (!format->exact()) {
+    terms[0].weight = 1;
+    update.from = std::span(terms).first(1);
+    update.messages = {format->dtype(), messages[0].buffer().address(), std::span(terms).subspan(1)};
+    update.part = {ends, 0};
+  }
   const auto copy = [&] { arithmetic.copy(slot.buffer(), gradient.buffer()); };
   const auto fused = [&] {
     if (pass.adamw)
@@ -105,11 +125,16 @@ GpuCase pass_case(const std::string& name, const Pass& pass) {
 }  // namespace
 
 std::vector<GpuCase> gpu_pass_cases() {
-  return {pass_case("momentum alone", {.slot = false}),
-          pass_case("average of 1 + momentum", {.neighbors = 1}),
-          pass_case("average of 3 + momentum", {.neighbors = 3}),
-          pass_case("average of 6 + momentum", {.neighbors = 6}),
-          pass_case("average of 1 + AdamW", {.neighbors = 1, .adamw = true})};
+  return {
+      pass_case("momentum alone", {.slot = false}),
+      pass_case("average of 1 + momentum", {.neighbors = 1}),
+      pass_case("average of 3 + momentum", {.neighbors = 3}),
+      pass_case("average of 6 + momentum", {.neighbors = 6}),
+      pass_case("average of 1 + momentum, bfloat16 messages", {.neighbors = 1, .message = DType::bfloat16}),
+      pass_case("average of 1 + momentum, int8 messages", {.neighbors = 1, .message = DType::int8}),
+      pass_case("average of 1 + AdamW", {.neighbors = 1, .adamw = true}),
+      pass_case("average of 1 + AdamW, int8 messages",
+                {.neighbors = 1, .adamw = true, .message = DType::int8})};
 }
 
 }  // namespace starling::bench

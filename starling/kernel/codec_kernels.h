@@ -5,6 +5,7 @@
 #include <span>
 
 #include "starling/base/buffer.h"
+#include "starling/kernel/int8_runs.h"
 #include "starling/kernel/term.h"
 
 namespace starling::kernel {
@@ -33,18 +34,13 @@ class CodecKernels {
   virtual void decode(const DeviceCode& code, ConstBuffer message, Buffer out) const = 0;
   virtual void decode_add(const DeviceCode& code, ConstBuffer message, double weight, Buffer out) const = 0;
 
-  // int8 messages of float32 values; see codec/wire_format.h. `ends`: where the parameters of the block end;
-  // the last one ends with the block.
+  // int8 messages; see kernel/int8_messages.h.
 
-  virtual void encode_int8(std::span<const std::size_t> ends, ConstBuffer in, Buffer message) const = 0;
-  virtual void decode_int8(std::span<const std::size_t> ends, ConstBuffer message, Buffer out) const = 0;
-  /// Like Arithmetic::combine_around(), for int8 messages.
-  virtual void combine_around_int8(std::span<const std::size_t> ends, Buffer out, ConstBuffer x, Term own,
+  virtual void encode_int8(const Int8Part& part, ConstBuffer in, Buffer message) const = 0;
+  virtual void decode_int8(const Int8Part& part, ConstBuffer message, Buffer out) const = 0;
+  virtual void combine_around_int8(const Int8Part& part, Buffer out, ConstBuffer x, Term own,
                                    std::span<const Term> others) const = 0;
 };
-
-/// The largest number of elements that int8 messages scale together.
-inline constexpr std::size_t kInt8Run = 512;
 
 /// The kernels for values in this kind of memory; null if codecs work in host memory.
 const CodecKernels* codec_kernels_in(MemoryKind memory);

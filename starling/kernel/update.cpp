@@ -7,7 +7,9 @@
 #include <hwy/highway.h>
 
 #include "starling/kernel/average.h"
+#include "starling/kernel/combine.h"
 #include "starling/kernel/element_rules.h"
+#include "starling/kernel/int8_messages.h"
 #include "starling/kernel/sums-inl.h"
 
 #ifndef STARLING_KERNEL_UPDATE_HOST_PASS
@@ -233,13 +235,15 @@ void accum_adam_here(const HostPass& pass, const AdamRule& rule, void* m, void* 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include <algorithm>
+#include <vector>
+
 namespace starling::kernel {
 namespace {
 
+// Calls kernel(pass, begin) with a pass, or with a piece of one that begins at element `begin`.
 template <typename Kernel>
-void on_host(const UpdatePass& pass, const char* operation, const Kernel& kernel) {
-  check_pass(pass, operation);
-  check_on_host(pass.from);
+void run_pass(const UpdatePass& pass, const Kernel& kernel, std::size_t begin = 0) {
   const SumPlan plan(pass.x.dtype, pass.from);
   kernel(HostPass{pass.x.dtype,
                   plan.terms,
@@ -250,28 +254,104 @@ void on_host(const UpdatePass& pass, const char* operation, const Kernel& kernel
                   {pass.copy.host_data(), pass.copy.dtype},
                   {pass.rounded.host_data(), pass.rounded.dtype},
                   pass.x.count,
-                  pass.nonfinite});
+                  pass.nonfinite},
+         begin);
+}
+
+// The part of a pass whose messages are not int8, or without them.
+UpdatePass piece_of(const UpdatePass& pass, std::size_t begin, std::size_t count, Term& from) {
+  const auto moved = [&](auto buffer) {
+    return buffer.address() == nullptr ? buffer : buffer.part(begin, count);
+  };
+  from = {static_cast<const float*>(pass.from[0].data) + begin, 1};
+  UpdatePass piece = pass;
+  piece.from = {&from, 1};
+  piece.gradient = moved(pass.gradient);
+  piece.x = moved(pass.x);
+  piece.copy = pass.sends_int8() ? Buffer() : moved(pass.copy);
+  piece.rounded = moved(pass.rounded);
+  piece.messages = {};
+  return piece;
+}
+
+// An average of messages is computed in x, a piece at a time, which is then still in the cache.
+template <typename Kernel>
+void run_in_pieces(const UpdatePass& pass, const Kernel& kernel) {
+  constexpr std::size_t kPiece = 4096;
+  const std::size_t count = pass.x.count;
+  Term from;
+  for (std::size_t begin = 0; begin < count; begin += kPiece) {
+    const UpdatePass piece = piece_of(pass, begin, std::min(kPiece, count - begin), from);
+    const std::size_t bytes = begin * size_of(pass.messages.dtype);
+    const auto at = [&](const void* message) { return static_cast<const std::byte*>(message) + bytes; };
+    std::vector<Term> others(pass.messages.others.begin(), pass.messages.others.end());
+    for (Term& term : others) term.data = at(term.data);
+    combine_around(pass.messages.dtype, piece.x.host_data(), from.data, at(pass.messages.own), others,
+                   piece.x.count);
+    from.data = piece.x.host_data();
+    run_pass(piece, kernel, begin);
+  }
+}
+
+template <typename Kernel>
+void run_in_int8_runs(const UpdatePass& pass, const Kernel& kernel) {
+  const Int8Runs runs(pass.part.ends);
+  std::vector<Int8Term> others(pass.messages.others.size());
+  Term from;
+  for_int8_runs(pass.part, pass.x.count, [&](std::size_t run, std::size_t begin, std::size_t length) {
+    const std::size_t element = pass.part.begin + begin;
+    const UpdatePass piece = piece_of(pass, begin, length, from);
+    if (pass.messages) {
+      for (std::size_t t = 0; t < others.size(); ++t) {
+        const Term& term = pass.messages.others[t];
+        others[t] = {runs.read(term.data, run, element), term.weight};
+      }
+      combine_around_int8(piece.x.host<float>(), static_cast<const float*>(from.data),
+                          runs.read(pass.messages.own, run, element), others, length);
+      from.data = piece.x.host_data();
+    }
+    run_pass(piece, kernel, begin);
+    if (pass.sends_int8()) runs.write(pass.copy.host_data(), run, element, piece.x.host<float>(), length);
+  });
+}
+
+template <typename Kernel>
+void on_host(const UpdatePass& pass, const char* operation, const Kernel& kernel) {
+  check_pass(pass, operation);
+  check_on_host(pass.from);
+  check_on_host(pass.messages.others);
+  if (pass.has_int8()) return run_in_int8_runs(pass, kernel);
+  pass.messages ? run_in_pieces(pass, kernel) : run_pass(pass, kernel);
+}
+
+// An optimizer's vector from element `begin` on, or null.
+void* from_element(const Buffer& vector, std::size_t begin) {
+  return vector.address() == nullptr ? nullptr : vector.part(begin, 0).host_data();
 }
 
 }  // namespace
 
 void sgd_update(const UpdatePass& pass, const SgdRule& rule, Buffer m, bool first) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(sgd_here)) kTable[] = STARLING_TARGETS_OF(sgd_here);
-  on_host(pass, "sgd", [&](const HostPass& host) { choose(kTable)(host, rule, m.host_data(), first); });
+  on_host(pass, "sgd", [&](const HostPass& host, std::size_t begin) {
+    choose(kTable)(host, rule, from_element(m, begin), first);
+  });
 }
 
 void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(adam_here)) kTable[] = STARLING_TARGETS_OF(adam_here);
-  on_host(pass, "adam",
-          [&](const HostPass& host) { choose(kTable)(host, rule, m.host_data(), v.host_data(), t); });
+  on_host(pass, "adam", [&](const HostPass& host, std::size_t begin) {
+    choose(kTable)(host, rule, from_element(m, begin), from_element(v, begin), t);
+  });
 }
 
 void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
                        long s, bool fold) {
   static constexpr decltype(&HWY_STATIC_DISPATCH(accum_adam_here)) kTable[] =
       STARLING_TARGETS_OF(accum_adam_here);
-  on_host(pass, "accum-adam", [&](const HostPass& host) {
-    choose(kTable)(host, rule, m.host_data(), v.host_data(), sum.host_data(), t, s, fold);
+  on_host(pass, "accum-adam", [&](const HostPass& host, std::size_t begin) {
+    choose(kTable)(host, rule, from_element(m, begin), from_element(v, begin), from_element(sum, begin), t, s,
+                   fold);
   });
 }
 

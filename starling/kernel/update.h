@@ -6,16 +6,27 @@
 
 #include "starling/base/buffer.h"
 #include "starling/base/error.h"
+#include "starling/kernel/int8_runs.h"
 #include "starling/kernel/term.h"
 
 namespace starling::kernel {
+
+/// The blocks of this rank and its neighbors as messages of fewer bits: of float16 or bfloat16, or the int8
+/// messages of whole blocks. This rank's own message is x in that form. Empty without `own`.
+struct PassMessages {
+  DType dtype = DType::float32;
+  const void* own = nullptr;
+  std::span<const Term> others;
+
+  explicit operator bool() const { return own != nullptr; }
+};
 
 /// One run of parameters in a local optimizer's pass: y = the sum of `from`, x <- y + U(y, gradient_scale *
 /// gradient), written to `x` and, where given, to `copy` (such as the memory that neighbors read) and
 /// `rounded` (such as the parameters whose master weights x are). `x` may be one of the summands. Any
 /// floating type, which is x's; its state, gradient and count are x's, too. 16-bit types are computed in
 /// float32, y included, and what is written is rounded once, to nearest even. Only the copies may be of
-/// float16 or bfloat16 where x is of float32.
+/// float16 or bfloat16 where x is of float32, and `copy` the whole block's int8 message.
 struct UpdatePass {
   std::span<const Term> from;
   ConstBuffer gradient;
@@ -25,6 +36,14 @@ struct UpdatePass {
   /// If given, set to true when an element of the result is infinite or not a number.
   bool* nonfinite = nullptr;
   Buffer rounded = {};
+  /// If given, y = from + the sum of weight * (theirs - own), with `from` this rank's x alone: what
+  /// combine_around() computes.
+  PassMessages messages = {};
+  /// The part of the block that is updated, if `messages` or `copy` are int8.
+  Int8Part part = {};
+
+  bool sends_int8() const { return copy.address() != nullptr && copy.dtype == DType::int8; }
+  bool has_int8() const { return sends_int8() || (messages && messages.dtype == DType::int8); }
 };
 
 /// Throws InvalidArgument for a pass without terms, and for other types than those.
@@ -35,12 +54,22 @@ inline void check_pass(const UpdatePass& pass, const char* operation) {
   if (!is_floating(type)) refuse("parameters are float32, float64, float16 or bfloat16, not " + name(type));
   if (pass.gradient.dtype != type)
     refuse("the gradient of " + name(type) + " cannot be " + name(pass.gradient.dtype));
-  for (const Buffer& copy : {pass.copy, pass.rounded}) {
-    if (copy.address() == nullptr || copy.dtype == type) continue;
+  if (pass.messages || pass.has_int8()) {
+    if (type != DType::float32) refuse("messages of fewer bits are for float32, not " + name(type));
+    if (pass.from.size() != 1 || pass.from[0].weight != 1)
+      refuse("an update with messages of fewer bits starts from x alone");
+    if (pass.has_int8() && !(begins_int8_run(pass.part.ends, pass.part.begin) &&
+                             begins_int8_run(pass.part.ends, pass.part.begin + pass.x.count)))
+      refuse("a part of a block with int8 messages consists of whole runs");
+  }
+  const auto check_copy = [&](const Buffer& copy) {
+    if (copy.address() == nullptr || copy.dtype == type) return;
     if (type != DType::float32 || (copy.dtype != DType::float16 && copy.dtype != DType::bfloat16))
       refuse("a copy of " + name(type) + " cannot be " + name(copy.dtype) +
              "; it is of the same type, or float16 or bfloat16 of float32");
-  }
+  };
+  if (!pass.sends_int8()) check_copy(pass.copy);
+  check_copy(pass.rounded);
 }
 
 /// torch's SGD: d = g + weight_decay y; m <- momentum m + (1 - dampening) d; x = y - lr (d, m, or d +

@@ -38,15 +38,40 @@ Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment
       local_update(std::move(update_)),
       channel(std::move(channel_)) {}
 
-void Block::apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy) {
+void Block::apply(UpdatePass pass) {
   bool nonfinite = false;
-  const UpdatePass pass{from, direction, scale, out, copy, x.on_host() ? &nonfinite : device_mark()};
+  pass.nonfinite = x.on_host() ? &nonfinite : device_mark();
+  pass.part.ends = parameter_ends();
   const auto run = [&] { skipped ? copy_through(pass) : local_update->apply(pass, segments); };
   if (x.on_host())
     run();
   else
     channel->record_update(name, step, run);
-  if (nonfinite && on_nonfinite) on_nonfinite(out);
+  if (nonfinite && on_nonfinite) on_nonfinite(pass.x);
+}
+
+// Where the parameters end that int8 messages scale separately.
+std::span<const std::size_t> Block::parameter_ends() const {
+  const NeighborChannel* part = channel->neighbors();
+  const std::span<const std::size_t> ends = part == nullptr ? std::span<const std::size_t>() : part->ends();
+  return !ends.empty() && ends.back() == x.count ? ends : std::span(&x.count, 1);
+}
+
+// Whether a pass can read and write this block's messages, which may be of int8: these have whole runs.
+bool Block::passes_messages() const {
+  if (neighbors().outgoing_form(x).dtype != DType::int8) return true;
+  return std::ranges::all_of(segments, [&](const Segment& segment) {
+    return kernel::begins_int8_run(parameter_ends(), segment.begin);
+  });
+}
+
+// Memory for the message of x that a pass writes; empty if it cannot.
+Outgoing Block::outgoing_memory() const {
+  return passes_messages() ? neighbors().outgoing(x) : Outgoing();
+}
+Buffer Block::message_in(const Outgoing& memory) const {
+  const ConstBuffer form = neighbors().outgoing_form(x);
+  return memory.buffer(form.dtype, form.count);
 }
 
 // The mark for the next pass on a device. The pass may end after the call, so its result is reported with the
@@ -60,12 +85,12 @@ bool* Block::device_mark() {
 
 void Block::update_along(ConstBuffer direction, double scale) {
   const Term own{x, 1};
-  apply({&own, 1}, direction, scale, x, {});
+  apply({{&own, 1}, direction, scale, x});
 }
 
 void Block::update_as(Buffer out) {
   const Term own{x, 1};
-  apply({&own, 1}, gradient, gradient_scale, out, {});
+  apply({{&own, 1}, gradient, gradient_scale, out});
 }
 
 void Block::activate() {
@@ -104,21 +129,19 @@ void Block::mix(std::initializer_list<Buffer> averaged, std::initializer_list<Bu
 }
 
 void Block::update_and_mix() {
-  NeighborChannel& neighbor_channel = neighbors();
-  const DType type = neighbor_channel.outgoing_type(dtype());
-  Outgoing next = neighbor_channel.outgoing(x.count * size_of(type), x.memory);
+  Outgoing next = outgoing_memory();
   if (!next) {
     update();
     mix(x);
     return;
   }
-  const Buffer written = next.buffer(type, x.count);
+  const Buffer written = message_in(next);
   const Term own{x, 1};
-  if (type == dtype())
+  if (written.dtype == dtype())
     update_as(written);
   else
-    apply({&own, 1}, gradient, gradient_scale, x, written);
-  neighbor_channel.mix(std::move(next), x);
+    apply({{&own, 1}, gradient, gradient_scale, x, written});
+  neighbors().mix(std::move(next), x);
 }
 
 void Block::share() {
@@ -133,10 +156,14 @@ void Block::share(ConstBuffer v) {
 
 void Block::update_from_shared() {
   const SharedExchange shared = take_shared();
-  const std::span<const Term> from = shared.terms(x);
-  const DType type = neighbors().outgoing_type(dtype());
-  Outgoing next = neighbors().outgoing(x.count * size_of(type), x.memory);
-  apply(from, gradient, gradient_scale, x, next.buffer(type, x.count));
+  Outgoing next = outgoing_memory();
+  const Term own{x, 1};
+  UpdatePass pass{{&own, 1}, gradient, gradient_scale, x, message_in(next)};
+  if (passes_messages()) pass.messages = shared.messages();
+  if (!pass.messages) pass.from = shared.terms(x);
+  pass.rounded = rounded;
+  apply(pass);
+  wrote_rounded = rounded.address() != nullptr;
   next_ = std::move(next);
 }
 

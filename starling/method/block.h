@@ -44,6 +44,10 @@ class Block {
 
   /// The factor of the gradient (from clipping or averaging); updates apply it.
   double gradient_scale = 1;
+  /// If given, parameters in fewer bits than x, whose master weights x are. update_from_shared() writes x there,
+  /// too, and sets `wrote_rounded`; after other changes of x the owner does.
+  Buffer rounded;
+  bool wrote_rounded = false;
   /// No update in this step (an overflow, an empty batch); the block still takes part, with x unchanged.
   bool skipped = false;
   Step step = 0;  // of training, from 0
@@ -140,7 +144,11 @@ class Block {
   std::function<void(ConstBuffer result)> on_nonfinite;
 
  private:
-  void apply(std::span<const Term> from, ConstBuffer direction, double scale, Buffer out, Buffer copy);
+  void apply(UpdatePass pass);
+  std::span<const std::size_t> parameter_ends() const;
+  bool passes_messages() const;
+  Outgoing outgoing_memory() const;
+  Buffer message_in(const Outgoing& memory) const;
   bool* device_mark();
 
   State& find_state(const std::string& key, DType dtype, std::size_t count, MemoryKind memory);

@@ -14,6 +14,7 @@
 #include "starling/kernel/await_terms.h"
 #include "starling/kernel/reduce.h"
 #include "starling/kernel/term.h"
+#include "starling/kernel/update.h"
 #include "starling/method/one_sided.h"
 #include "starling/topology/exchange.h"
 #include "starling/topology/schedule.h"
@@ -32,6 +33,7 @@ class SharedExchange {
   class Lender {
    public:
     virtual std::span<const Term> lent_terms(Buffer out) = 0;
+    virtual kernel::PassMessages lent_messages() { return {}; }
     virtual void give_back() noexcept = 0;
 
    protected:
@@ -53,6 +55,9 @@ class SharedExchange {
   /// The terms of the weighted average, this rank's own first. `out` is the memory of the shared block: if
   /// messages have fewer bits than the block, the average is computed there.
   std::span<const Term> terms(Buffer out) const { return lender_->lent_terms(out); }
+  /// The messages, if they have fewer bits than the block; otherwise empty. Averaged with them, the block is
+  /// what terms() would have computed.
+  kernel::PassMessages messages() const { return lender_->lent_messages(); }
   /// The terms for owners that read them without the block's arithmetic: on a device, waits until they have
   /// arrived and leaves out lost ones, whose weights this rank's own term gets.
   std::vector<Term> arrived_terms(Buffer out) const { return kernel::await_terms(terms(out)); }
@@ -79,11 +84,13 @@ class NeighborChannel {
   /// outgoing memory that already contains x in its outgoing type, or empty. Bytes (an encoded block) are
   /// sent unchanged.
   virtual SharedExchange share(ConstBuffer x, Outgoing written) = 0;
-  /// Memory that neighbors read, to be filled and passed to share() or mix(); empty if blocks are sent in
-  /// another form than they have here.
-  virtual Outgoing outgoing(std::size_t bytes, MemoryKind memory) = 0;
-  /// The type of the elements in outgoing memory, for blocks of this type.
-  virtual DType outgoing_type(DType block) const { return block; }
+  /// Memory that neighbors read, for a block like this, to be filled and passed to share() or mix(); empty if
+  /// it is sent together with another one.
+  virtual Outgoing outgoing(ConstBuffer block) = 0;
+  /// The type and number of the elements in outgoing memory, for a block like this.
+  virtual ConstBuffer outgoing_form(ConstBuffer block) const { return {block.dtype, nullptr, block.count}; }
+  /// Where the parameters end that int8 messages scale separately; empty: the block is one parameter.
+  virtual std::span<const std::size_t> ends() const { return {}; }
 
   /// This rank's exchange in the next round.
   virtual Exchange next() const = 0;

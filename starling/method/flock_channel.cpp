@@ -21,21 +21,25 @@ namespace {
 /// The neighbor exchanges of one block on a flock. Used by one thread at a time, like its channel.
 class FlockNeighbors final : public NeighborChannel, private SharedExchange::Lender {
  public:
-  FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format)
+  FlockNeighbors(const Flock& flock, const std::string& name, SchedulePtr schedule, WireFormatPtr format,
+                 std::vector<std::size_t> ends)
       : flock_(flock),
         name_(name),
         schedule_(std::move(schedule)),
         format_(std::move(format)),
+        ends_(std::move(ends)),
         exchanger_(flock_, schedule_, Name(name_ + "/mix")) {}
 
   void mix(Pieces pieces) override;
   void mix(Outgoing written, Buffer out) override;
   void differences(Piece piece) override;
   SharedExchange share(ConstBuffer x, Outgoing written) override;
-  Outgoing outgoing(std::size_t bytes, MemoryKind memory) override;
-  DType outgoing_type(DType block) const override {
-    return block == DType::float32 ? format_->dtype() : block;
+  Outgoing outgoing(ConstBuffer block) override;
+  ConstBuffer outgoing_form(ConstBuffer block) const override {
+    if (block.dtype != DType::float32) return {block.dtype, nullptr, block.count};
+    return {format_->dtype(), nullptr, format_->encoded_count(block.count)};
   }
+  std::span<const std::size_t> ends() const override { return ends_; }
 
   Exchange next() const override { return exchanger_.next(); }
   Step round() const override { return exchanger_.step(); }
@@ -65,6 +69,7 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   };
 
   std::span<const Term> lent_terms(Buffer out) override;
+  kernel::PassMessages lent_messages() override;
   void give_back() noexcept override;
 
   void add_job(PendingExchange exchange, Pieces pieces, Pieces sent);
@@ -74,6 +79,7 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   void check_exact_if_lost(const Pieces& pieces) const;
   Encoded encode(const Pieces& pieces);
   void combine_around(Buffer out, ConstBuffer x, ConstBuffer own, std::span<const Term> terms) const;
+  static std::vector<Term> others_of(ConstBuffer own, std::span<const Term> terms);
   void subtract_own(const Piece& piece, ConstBuffer sent, std::span<const Term> terms) const;
   void finish(Job& job);
 
@@ -81,12 +87,14 @@ class FlockNeighbors final : public NeighborChannel, private SharedExchange::Len
   const std::string name_;
   const SchedulePtr schedule_;
   const WireFormatPtr format_;
+  const std::vector<std::size_t> ends_;
   NeighborExchanger exchanger_;
   std::vector<Job> jobs_;
   PendingExchange shared_;
   bool shared_arrived_ = false;
   ConstBuffer shared_message_;  // the message, if x was sent with fewer bits
   Term whole_{};
+  std::vector<Term> others_;
   std::uint32_t epoch_ = 0;
 };
 
@@ -106,7 +114,8 @@ void FlockNeighbors::mix(Pieces pieces) {
 }
 
 void FlockNeighbors::mix(Outgoing written, Buffer out) {
-  const Buffer message = written.buffer(outgoing_type(out.dtype), out.count);
+  const ConstBuffer form = outgoing_form(out);
+  const Buffer message = written.buffer(form.dtype, form.count);
   const Pieces sent = {{message, message.dtype == out.dtype ? out : Buffer(), 0}};
   Pieces pieces = sent;
   if (message.dtype != out.dtype) pieces = {{out, out, 0}};
@@ -122,7 +131,8 @@ void FlockNeighbors::differences(Piece piece) {
 SharedExchange FlockNeighbors::share(ConstBuffer x, Outgoing written) {
   Pieces pieces = {{x, {}, 0}};
   if (encodes(pieces)) {
-    const Pieces as_written = {{written.buffer(format_->dtype(), x.count), {}, 0}};
+    const ConstBuffer form = outgoing_form(x);
+    const Pieces as_written = {{written.buffer(form.dtype, form.count), {}, 0}};
     Encoded sent = written ? Encoded{as_written, std::move(written)} : encode(pieces);
     shared_message_ = sent.pieces[0].in;
     shared_ = exchanger_.start(sent.pieces, std::move(sent.memory));
@@ -141,14 +151,20 @@ std::span<const Term> FlockNeighbors::lent_terms(Buffer out) {
   return {&whole_, 1};
 }
 
+kernel::PassMessages FlockNeighbors::lent_messages() {
+  if (shared_message_.address() == nullptr) return {};
+  others_ = others_of(shared_message_, shared_.terms());
+  return {shared_message_.dtype, shared_message_.address(), others_};
+}
+
 void FlockNeighbors::give_back() noexcept {
   shared_ = {};
   shared_message_ = {};
 }
 
-Outgoing FlockNeighbors::outgoing(std::size_t bytes, MemoryKind memory) {
-  if (!format_->summable() || schedule_->mixing() == Mixing::two_block) return {};
-  return flock_.outgoing_bytes(bytes, memory);
+Outgoing FlockNeighbors::outgoing(ConstBuffer block) {
+  if (schedule_->mixing() == Mixing::two_block) return {};
+  return flock_.outgoing_bytes(outgoing_form(block).bytes(), block.memory);
 }
 
 bool FlockNeighbors::ready() {
@@ -207,12 +223,17 @@ FlockNeighbors::Encoded FlockNeighbors::encode(const Pieces& pieces) {
   return sent;
 }
 
-// x + sum of weight * (theirs - own): x itself is not rounded, so the flock's mean stays the same.
-void FlockNeighbors::combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
-                                    std::span<const Term> terms) const {
+std::vector<Term> FlockNeighbors::others_of(ConstBuffer own, std::span<const Term> terms) {
   std::vector<Term> others;
   for (const Term& term : terms)
     if (term.data != own.address()) others.push_back(term);
+  return others;
+}
+
+// x + sum of weight * (theirs - own): x itself is not rounded, so the flock's mean stays the same.
+void FlockNeighbors::combine_around(Buffer out, ConstBuffer x, ConstBuffer own,
+                                    std::span<const Term> terms) const {
+  const std::vector<Term> others = others_of(own, terms);
   if (own.dtype != out.dtype)
     format_->combine_around(out, x, own, others);
   else
@@ -262,7 +283,7 @@ class FlockChannel final : public Channel {
     if (options.relay)
       relay_.emplace(flock_, name, schedule_, options.relay);
     else if (schedule_)
-      neighbors_.emplace(flock_, name, schedule_, std::move(format));
+      neighbors_.emplace(flock_, name, schedule_, std::move(format), options.ends);
     if (schedule_ && options.one_sided) one_sided_.emplace(flock_, name, schedule_);
   }
 

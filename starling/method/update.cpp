@@ -4,6 +4,7 @@
 
 #include "starling/base/registry.h"
 #include "starling/kernel/arithmetic.h"
+#include "starling/kernel/int8_messages.h"
 
 namespace starling::method {
 namespace {
@@ -212,27 +213,62 @@ UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count,
   const auto moved = [&](auto buffer) {
     return buffer.address() == nullptr ? buffer : buffer.part(begin, count);
   };
+  const std::size_t number = pass.from.size();
   terms.assign(pass.from.begin(), pass.from.end());
   for (Term& term : terms) term.data = static_cast<const std::byte*>(term.data) + bytes;
+  terms.insert(terms.end(), pass.messages.others.begin(), pass.messages.others.end());
   UpdatePass part = pass;
-  part.from = terms;
+  part.from = std::span(terms).first(number);
+  part.messages.others = std::span(terms).subspan(number);
+  part.part.begin += begin;
+  // int8 messages stay whole.
+  if (pass.messages && pass.messages.dtype != DType::int8) {
+    const std::size_t before = begin * size_of(pass.messages.dtype);
+    part.messages.own = static_cast<const std::byte*>(pass.messages.own) + before;
+    for (Term& term : std::span(terms).subspan(number))
+      term.data = static_cast<const std::byte*>(term.data) + before;
+  }
   part.gradient = moved(pass.gradient);
   part.x = moved(pass.x);
   part.x.count = count;
-  part.copy = moved(pass.copy);
+  if (!pass.sends_int8()) part.copy = moved(pass.copy);
   part.rounded = moved(pass.rounded);
   return part;
 }
 
-void copy_through(const UpdatePass& pass) {
+void start_from(const UpdatePass& pass) {
   const Arithmetic& arithmetic = arithmetic_in(pass.x.memory);
   const bool alone = pass.from.size() == 1 && pass.from[0].weight == 1;
-  if (!alone)
+  const PassMessages& messages = pass.messages;
+  if (messages) {
+    const ConstBuffer x = pass.x.at(pass.from[0].data);
+    ConstBuffer own = pass.x.at(messages.own);
+    if (messages.dtype == DType::int8) {
+      own.dtype = DType::int8;
+      own.count = kernel::int8_message_bytes(pass.part.ends);
+      kernel::combine_around_int8(pass.part, pass.x, x, own, messages.others);
+    } else {
+      arithmetic.combine_around(messages.dtype, pass.x, x, {own, 1}, messages.others);
+    }
+  } else if (!alone) {
     arithmetic.combine(pass.x, pass.from);
-  else if (pass.from[0].data != pass.x.address())
+  } else if (pass.from[0].data != pass.x.address()) {
     arithmetic.copy(pass.x, pass.x.at(pass.from[0].data));
-  for (const Buffer& copy : {pass.copy, pass.rounded})
-    if (copy.address() != nullptr) arithmetic.copy(copy, pass.x);
+  }
+}
+
+void write_copies(const UpdatePass& pass) {
+  const Arithmetic& arithmetic = arithmetic_in(pass.x.memory);
+  if (pass.sends_int8())
+    kernel::encode_int8(pass.part, pass.x, pass.copy);
+  else if (pass.copy.address() != nullptr)
+    arithmetic.copy(pass.copy, pass.x);
+  if (pass.rounded.address() != nullptr) arithmetic.copy(pass.rounded, pass.x);
+}
+
+void copy_through(const UpdatePass& pass) {
+  start_from(pass);
+  write_copies(pass);
 }
 
 UpdatePtr make_sgd(ConstBuffer x, std::size_t segments, Hypers hypers) {

@@ -56,7 +56,11 @@ class Update {
 };
 using UpdatePtr = std::unique_ptr<Update>;
 
-/// x <- y, without any update.
+/// x <- y, without any update and without the copies.
+void start_from(const UpdatePass& pass);
+/// The copies of x that a pass writes.
+void write_copies(const UpdatePass& pass);
+/// Both: a pass without any update.
 void copy_through(const UpdatePass& pass);
 /// `count` elements of a pass from element `begin` on; `terms` stores its summands.
 UpdatePass part_of(const UpdatePass& pass, std::size_t begin, std::size_t count, std::vector<Term>& terms);

@@ -115,9 +115,9 @@ SharedExchange SimulatedChannel::share(ConstBuffer x, Outgoing written) {
 }
 
 // Memory for the post of the next round; the caller fills it and returns it before that round.
-Outgoing SimulatedChannel::outgoing(std::size_t bytes, MemoryKind /*memory*/) {
+Outgoing SimulatedChannel::outgoing(ConstBuffer block) {
   if (lanes_) return {};
-  return {this, nullptr, begin_post(bytes).bytes};
+  return {this, nullptr, begin_post(block.bytes()).bytes};
 }
 
 void SimulatedChannel::mix(Outgoing written, Buffer out) {

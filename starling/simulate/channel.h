@@ -47,7 +47,7 @@ class SimulatedChannel final : public Channel,
     post(Kind::differences, {piece});
   }
   SharedExchange share(ConstBuffer x, Outgoing written) override;
-  Outgoing outgoing(std::size_t bytes, MemoryKind memory) override;
+  Outgoing outgoing(ConstBuffer block) override;
   Exchange next() const override { return row(round_); }
   Step round() const override { return round_; }
   void set_round(Step round) override { round_ = round; }

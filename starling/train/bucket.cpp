@@ -34,6 +34,10 @@ void check(const Placed& placed) {
 
 }  // namespace
 
+bool is_short(const torch::Tensor& parameter) {
+  return parameter.scalar_type() == torch::kFloat16 || parameter.scalar_type() == torch::kBFloat16;
+}
+
 torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
   const torch::Tensor& like = placed.place.defined() ? placed.place : placed.parameter;
   const torch::Tensor part =
@@ -46,25 +50,37 @@ torch::Tensor view_at(const torch::Tensor& flat, const Placed& placed) {
 Buffer Bucket::x_block() const {
   return buffer_of_tensor(x);
 }
+Buffer Bucket::home_gradient_block() const {
+  return buffer_of_tensor(home_x.defined() ? home_gradient : gradient);
+}
 Buffer Bucket::gradient_block() const {
   return buffer_of_tensor(gradient);
 }
 
+Buffer Bucket::rounded_block() const {
+  return has_master_weights() && home_x.device() == x.device() ? buffer_of_tensor(home_x) : Buffer();
+}
+
 void Bucket::publish_x() const {
-  if (device_x.defined()) torch::Tensor(device_x).copy_(x);
+  if (home_x.defined()) torch::Tensor(home_x).copy_(x);
 }
 void Bucket::fetch_x() const {
-  if (device_x.defined()) torch::Tensor(x).copy_(device_x);
+  if (!has_master_weights()) return replace_x();
+  const torch::Tensor home = home_x.to(x.device());
+  torch::Tensor(x).copy_(torch::where(x.to(home.scalar_type()) == home, x, home.to(x.scalar_type())));
+}
+void Bucket::replace_x() const {
+  if (home_x.defined()) torch::Tensor(x).copy_(home_x);
 }
 void Bucket::fetch_gradient() const {
-  if (device_x.defined()) torch::Tensor(gradient).copy_(device_gradient);
+  if (home_x.defined()) torch::Tensor(gradient).copy_(home_gradient);
 }
 void Bucket::publish_gradient() const {
-  if (device_x.defined()) torch::Tensor(device_gradient).copy_(gradient);
+  if (home_x.defined()) torch::Tensor(home_gradient).copy_(gradient);
 }
 void Bucket::zero_gradient() const {
   torch::Tensor(gradient).zero_();
-  if (device_x.defined()) torch::Tensor(device_gradient).zero_();
+  if (home_x.defined()) torch::Tensor(home_gradient).zero_();
 }
 
 std::vector<Segment> Bucket::segments(const std::vector<Placed>& all) const {
@@ -130,7 +146,8 @@ ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
   return frozen;
 }
 
-std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host) {
+std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host,
+                            bool master_weights) {
   std::vector<Bucket> buckets;
   std::vector<std::size_t> filled;  // elements, by bucket
   std::map<std::pair<torch::ScalarType, std::string>, std::size_t>
@@ -156,17 +173,21 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, 
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     Bucket& bucket = buckets[b];
     const torch::Tensor& first = parameters[bucket.parameters[0]].parameter;
-    const bool copied = through_host && !first.device().is_cpu();
-    const auto options = copied ? torch::TensorOptions(first.dtype()).pinned_memory(true)
-                                : torch::TensorOptions(first.dtype()).device(first.device());
-    bucket.x = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
-    bucket.gradient = torch::zeros({static_cast<std::int64_t>(filled[b])}, options);
+    const bool on_host = through_host && !first.device().is_cpu();
+    const bool wide = master_weights && is_short(first);
+    const auto type = wide ? torch::kFloat32 : first.scalar_type();
+    const auto options = on_host ? torch::TensorOptions(type).pinned_memory(true)
+                                 : torch::TensorOptions(type).device(first.device());
+    const auto count = static_cast<std::int64_t>(filled[b]);
+    bucket.x = torch::zeros({count}, options);
+    bucket.gradient = torch::zeros({count}, options);
+    const bool copied = on_host || wide;
     if (copied) {
-      bucket.device_x = bucket.x.to(first.device());
-      bucket.device_gradient = bucket.x.to(first.device());
+      bucket.home_x = torch::zeros({count}, first.options().requires_grad(false));
+      bucket.home_gradient = torch::zeros_like(bucket.home_x);
     }
-    const torch::Tensor& home = copied ? bucket.device_x : bucket.x;
-    const torch::Tensor& home_gradient = copied ? bucket.device_gradient : bucket.gradient;
+    const torch::Tensor& home = copied ? bucket.home_x : bucket.x;
+    const torch::Tensor& home_gradient = copied ? bucket.home_gradient : bucket.gradient;
     for (const std::size_t i : bucket.parameters) {
       Placed& placed = parameters[i];
       placed.place = view_at(home, placed);
@@ -177,7 +198,7 @@ std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, 
       if (placed.parameter.grad().defined()) placed.gradient.copy_(placed.parameter.grad());
       placed.parameter.mutable_grad() = placed.gradient;
     }
-    bucket.fetch_x();
+    bucket.replace_x();
   }
   return buckets;
 }

@@ -23,22 +23,32 @@ struct Placed {
 };
 
 /// Parameters of one type that are sent together. They and their gradients are views of flat memory, which
-/// never moves: of x and gradient or, if the flock cannot exchange the parameters' device memory, of
-/// `device_x` and `device_gradient`, which are copied through x and gradient on the host.
+/// never moves: of x and gradient or, if these are copies in other memory (on the host, because the flock
+/// cannot exchange the parameters' device memory) or of another type (master weights), of `home_x` and
+/// `home_gradient`.
 struct Bucket {
   torch::Tensor x;
   torch::Tensor gradient;
-  torch::Tensor device_x;
-  torch::Tensor device_gradient;
+  torch::Tensor home_x;
+  torch::Tensor home_gradient;
   std::vector<std::size_t> parameters;  // indices into the list of all
 
   Buffer x_block() const;
   Buffer gradient_block() const;
+  /// The memory that parameters' gradients are views of.
+  Buffer home_gradient_block() const;
   std::vector<Segment> segments(const std::vector<Placed>& all) const;
 
-  // Copies to the device (publish) and from it (fetch); no-ops if the parameters are views of x.
+  /// Whether x is in float32 and the parameters are not.
+  bool has_master_weights() const { return home_x.defined() && home_x.dtype() != x.dtype(); }
+  /// The parameters as a block that an update of x can also write; empty if they are x or in other memory.
+  Buffer rounded_block() const;
+
+  // Copies to the parameters (publish) and from them (fetch); no-ops if they are views of x. Master weights
+  // that round to the parameter keep their value in fetch_x(), but not in replace_x().
   void publish_x() const;
   void fetch_x() const;
+  void replace_x() const;
   void fetch_gradient() const;
   void publish_gradient() const;
   void zero_gradient() const;
@@ -59,7 +69,12 @@ ModuleTensors::Named frozen_parameters(const ModuleTensors& module,
                                        const std::vector<std::vector<torch::Tensor>>& groups);
 
 /// Moves the parameters into flat memory, in buckets of at least `bytes`, and gives them gradients. If
-/// `through_host`, buckets of parameters on a device have x and gradient on the host.
-std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host = false);
+/// `through_host`, buckets of parameters on a device have x and gradient on the host; if `master_weights`,
+/// those of 16-bit parameters have them in float32.
+std::vector<Bucket> flatten(std::vector<Placed>& parameters, std::size_t bytes, bool through_host = false,
+                            bool master_weights = false);
+
+/// Whether the parameter is of float16 or bfloat16.
+bool is_short(const torch::Tensor& parameter);
 
 }  // namespace starling::train

@@ -13,6 +13,12 @@ namespace {
 
 bool pretending = false;
 
+torch::ScalarType type_of_elements(DType dtype) {
+  if (dtype == DType::float64) return torch::kFloat64;
+  if (dtype == DType::float16) return torch::kFloat16;
+  return dtype == DType::bfloat16 ? torch::kBFloat16 : torch::kFloat32;
+}
+
 }  // namespace
 
 DType dtype_of_tensor(const torch::Tensor& tensor) {
@@ -43,7 +49,7 @@ Buffer buffer_of_tensor(const torch::Tensor& tensor) {
 }
 
 torch::Tensor tensor_over(ConstBuffer elements, at::IntArrayRef sizes, const torch::Tensor& like) {
-  const auto options = torch::TensorOptions(like.scalar_type())
+  const auto options = torch::TensorOptions(type_of_elements(elements.dtype))
                            .device(elements.on_host() ? torch::Device(torch::kCPU) : like.device());
   return torch::from_blob(const_cast<void*>(elements.address()), sizes, options);
 }

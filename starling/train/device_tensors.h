@@ -10,7 +10,7 @@ DType dtype_of_tensor(const torch::Tensor& tensor);
 
 /// The elements of a contiguous tensor, in their memory.
 Buffer buffer_of_tensor(const torch::Tensor& tensor);
-/// A tensor of `like`'s type over the elements of a buffer; on its device if they are on one.
+/// A tensor over the elements of a buffer; on the device of `like` if they are on one.
 torch::Tensor tensor_over(ConstBuffer elements, at::IntArrayRef sizes, const torch::Tensor& like);
 
 /// Whether the tensor is on a device that Starling supports (kernel/device.h).

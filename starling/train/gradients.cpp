@@ -69,8 +69,9 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
       incomplete_(replica.buckets.size(), 0),
       completed_(replica.buckets.size(), false) {
   const TrainerOptions& options = replica.options;
-  const bool through_host =
-      std::ranges::any_of(replica.buckets, [](const Bucket& bucket) { return bucket.device_x.defined(); });
+  const bool through_host = std::ranges::any_of(replica.buckets, [](const Bucket& bucket) {
+    return bucket.home_x.defined() && bucket.home_x.device() != bucket.x.device();
+  });
   sends_early_ = replica.method->averages_gradients() && !through_host && !options.eager &&
                  options.loss_scale == 0 && options.on_nonfinite != "skip";
   for (std::size_t i = 0; i < arrivals_.size(); ++i)
@@ -340,7 +341,7 @@ void Gradients::adopt(std::size_t bucket) {
     }
     block.segments[placed.segment].active = placed.gradient._version() != arrival.zero;
   }
-  if (!parts.empty()) block.arithmetic().gather(block.gradient, parts);
+  if (!parts.empty()) block.arithmetic().gather(replica_.buckets[bucket].home_gradient_block(), parts);
   replica_.buckets[bucket].fetch_gradient();
   if (!replica_.gradients_finished && watch_.wants_gradients(replica_.driver->step())) {
     const torch::Tensor gradient = replica_.buckets[bucket].gradient.cpu();

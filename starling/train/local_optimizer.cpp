@@ -20,17 +20,14 @@ class LocalOptimizer::ForeignUpdate final : public Update {
     const Buffer own = bucket_.x_block();
     UpdatePass into_own = pass;
     into_own.x = own;
-    into_own.copy = {};
-    into_own.rounded = {};
-    copy_through(into_own);
+    start_from(into_own);
     bucket_.publish_x();
     step_along(pass, segments);
     bucket_.fetch_x();
     const kernel::Arithmetic& arithmetic = kernel::arithmetic_in(own.memory);
     if (pass.nonfinite != nullptr && !arithmetic.all_finite(own)) *pass.nonfinite = true;
     if (pass.x.address() != own.address()) arithmetic.copy(pass.x, own);
-    for (const Buffer& copy : {pass.copy, pass.rounded})
-      if (copy.address() != nullptr) arithmetic.copy(copy, own);
+    write_copies(into_own);
   }
 
  private:

@@ -56,6 +56,9 @@ struct TrainerOptions {
   /// Allows optimizer settings (learning rates, momentum, ...) and a clip_norm that differ between ranks.
   /// Otherwise they are compared when the trainer is made and again while they change in training.
   bool per_rank_settings = false;
+  /// Parameters of float16 or bfloat16 are trained and averaged in float32, with the optimizer's state, and
+  /// show the rounded values. For SGD, Adam and AdamW.
+  bool master_weights = false;
   /// Exchanges models on a device through host memory. This is also the case if the flock or the method
   /// cannot exchange device memory.
   bool through_host = false;

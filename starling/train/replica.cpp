@@ -115,6 +115,7 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
   parameters = trained_parameters(module, optimizer->groups());
   frozen = frozen_parameters(module, optimizer->groups());
   at_start_ = module.parameters();
+  if (options.master_weights) check_master_weights();
   if (flock.newcomers() > 0) adopt_failure_policy();  // the members have done this on their previous flock
   const std::string why = why_through_host();
   if (!why.empty() && flock.rank() == 0)
@@ -122,7 +123,7 @@ Replica::Replica(Flock flock_, ModuleTensors module_, std::unique_ptr<LocalOptim
                                       parameters[0].parameter.device().str(), why));
   const bool on_device = why.empty() && is_on_device(parameters[0].parameter);
   if (!options.bucket_mb) options.bucket_mb = on_device ? kDeviceBucketMb : kHostBucketMb;
-  buckets = flatten(parameters, bucket_bytes(), !why.empty());
+  buckets = flatten(parameters, bucket_bytes(), !why.empty(), options.master_weights);
   versions_.assign(parameters.size(), 0);
 }
 
@@ -158,10 +159,22 @@ void Replica::make_driver() {
                             options.caller + "step()", fmt::format("bucket {}", b),
                             method->averages_gradients(), method->needs().one_sided})));
     blocks.back()->hypers = optimizer->hypers();
+    blocks.back()->rounded = buckets[b].rounded_block();
     if (options.on_nonfinite != "ignore")
       blocks.back()->on_nonfinite = [this, b](ConstBuffer result) { throw_nonfinite(b, result); };
   }
   driver.emplace(method, std::move(blocks));
+}
+
+void Replica::check_master_weights() const {
+  if (optimizer->native().empty())
+    throw InvalidArgument(fmt::format(
+        "master_weights are for SGD, Adam and AdamW; {} steps the parameters themselves, in their own type",
+        optimizer->name()));
+  if (std::ranges::none_of(parameters, [](const Placed& placed) { return is_short(placed.parameter); }))
+    throw InvalidArgument(
+        "master_weights are for parameters of float16 or bfloat16, and this optimizer has none: convert the "
+        "model before, or train without them");
 }
 
 // Why parameters on a device cannot be exchanged directly; "" if they can, or are on the host.
@@ -349,6 +362,11 @@ void Replica::copy_model_to_x() {
 
 void Replica::publish() {
   for (const Bucket& bucket : buckets) bucket.publish_x();
+}
+
+void Replica::publish_step() {
+  for (std::size_t b = 0; b < buckets.size(); ++b)
+    if (!std::exchange(block(b).wrote_rounded, false)) buckets[b].publish_x();
 }
 
 void Replica::require_own_model(const std::string& what) const {

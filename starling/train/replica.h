@@ -71,8 +71,10 @@ struct Replica {
 
   /// Copies the method's model to x if they differ (push-sum keeps a scaled x).
   void copy_model_to_x();
-  /// Copies x to the device if the parameters are there and x is not.
+  /// Copies x to the parameters where they are not x.
   void publish();
+  /// The same after a step, which may have written the parameters already.
+  void publish_step();
   /// Throws InvalidArgument while the parameters are the flock's average; `what` is the caller's operation.
   void require_own_model(const std::string& what) const;
 
@@ -106,6 +108,7 @@ struct Replica {
  private:
   std::size_t bucket_bytes() const;
   std::string why_through_host() const;
+  void check_master_weights() const;
   bool torch_keeps_state();
   void take_bucket(std::size_t bucket);
 

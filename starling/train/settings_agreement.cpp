@@ -91,6 +91,7 @@ Description describe_options(const Replica& replica) {
   Description all;
   all.add("seed", std::to_string(options.seed));
   all.add("message", parse_wire_format(options.message));
+  all.add("master_weights", yes_or_no(options.master_weights));
   all.add("bucket_mb", describe_number(*options.bucket_mb));
   all.add("eager", yes_or_no(options.eager));  // eager decides what accumulation = 0 means
   all.add("accumulation", options.accumulation == 0 ? "any number" : std::to_string(options.accumulation));

@@ -19,6 +19,7 @@ const std::string kOptimizer = "torch optimizer";
 const std::string kGenerator = "torch generator";
 const std::string kLossScale = "loss scale";
 const std::string kGoodSteps = "good steps";
+const std::string kMasterWeights = "master weights/";
 const std::string kExtra = "extra/";
 const std::string kMethodText = "description/method";
 const std::string kModelText = "description/model";
@@ -175,7 +176,11 @@ void TrainerCheckpoint::save_parts(SavedParts& parts) {
     replica_.notice_changes();
     replica_.driver->settle();
   }
-  for (const auto& [name, tensor] : saved_tensors(replica_.module)) {
+  ModuleTensors::Named tensors = saved_tensors(replica_.module);
+  for (std::size_t b = 0; b < replica_.buckets.size(); ++b)
+    if (replica_.buckets[b].has_master_weights())
+      tensors.emplace_back(kMasterWeights + std::to_string(b), replica_.buckets[b].x);
+  for (const auto& [name, tensor] : tensors) {
     if (is_on_device(tensor) && kernel::why_no_device().empty()) {
       const kernel::DeviceScope scope(torch_context(tensor));
       const auto whole = std::make_shared<torch::Tensor>(tensor.detach().contiguous());
@@ -225,7 +230,17 @@ void TrainerCheckpoint::restore(const CheckpointFile& file) {
   const torch::Tensor state = generator.get_state();
   file.read_into(kGenerator, bytes_of(state));
   generator.set_state(state);
-  for (const Bucket& bucket : replica_.buckets) bucket.fetch_x();
+  for (std::size_t b = 0; b < replica_.buckets.size(); ++b) {
+    const Bucket& bucket = replica_.buckets[b];
+    bucket.replace_x();
+    // A checkpoint that was written without them has only the parameters.
+    if (const std::string part = kMasterWeights + std::to_string(b);
+        bucket.has_master_weights() && file.has(part)) {
+      const torch::Tensor weights = bucket.x.cpu();
+      file.read_into(part, bytes_of(weights));
+      if (!weights.is_same(bucket.x)) torch::Tensor(bucket.x).copy_(weights);
+    }
+  }
   // The method's state was saved with these parameters, so it must not be updated for them.
   replica_.note_versions();
   step_.gradients().note_parameters();
@@ -256,6 +271,7 @@ void TrainerCheckpoint::restore_mean(std::span<const CheckpointFile> files) {
     if (sums[i].is_floating_point()) sums[i] /= static_cast<double>(files.size());
     model.tensors[i].detach().copy_(sums[i]);
   }
+  for (const Bucket& bucket : replica_.buckets) bucket.replace_x();
   replica_.driver->restart();
   replica_.driver->set_step(saved_step(files[0]));
   step_.parameters_changed();

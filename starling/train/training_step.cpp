@@ -224,7 +224,7 @@ void TrainingStep::warn_of_step_beyond_epoch() {
 void TrainingStep::finish() {
   const torch::NoGradGuard no_grad;
   replica_.driver->finish();
-  replica_.publish();
+  replica_.publish_step();
   gradients_.end_step();
   finish_was_asked_ = false;
   zeroed_ = false;

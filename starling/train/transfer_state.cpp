@@ -84,13 +84,17 @@ class StateStream {
 struct TransferState {
   explicit TransferState(Replica& replica) : model(replica.module), places(model.places) {
     const auto updates = replica.updates();
-    for (std::size_t b = 0; b < updates.size(); ++b)
-      for (const NamedState& state : updates[b]->state()) {
+    for (std::size_t b = 0; b < updates.size(); ++b) {
+      std::vector<NamedState> states = updates[b]->state();
+      const Bucket& bucket = replica.buckets[b];
+      if (bucket.has_master_weights()) states.push_back({"master weights", bucket.x_block()});
+      for (const NamedState& state : states) {
         const Buffer bytes = on_host(state.data);
         places.push_back({fmt::format("block {}/{}", b, state.name),
                           name(state.data.dtype),
                           {bytes.host_bytes(), bytes.bytes()}});
       }
+    }
     places.push_back({"numbers", "Double", std::as_writable_bytes(std::span(numbers))});
   }
   TransferState(const TransferState&) = delete;

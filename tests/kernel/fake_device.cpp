@@ -400,16 +400,23 @@ class FakeDevice::Operations final : public Arithmetic {
     on_host.x = host(pass.x);
     on_host.copy = host(pass.copy);
     on_host.rounded = host(pass.rounded);
-    device_.enqueue([this, on_host, from = take(pass.from), body = std::move(body)] {
-      const std::vector<Term> terms = latch(from);
-      bool nonfinite = false;
-      UpdatePass now = on_host;
-      now.from = terms;
-      now.nonfinite = &nonfinite;
-      body(now);
-      if (nonfinite && on_host.nonfinite != nullptr)
-        std::atomic_ref<bool>(*on_host.nonfinite).store(true, std::memory_order_release);
-    });
+    // A lost message goes to this rank's own, where it has no effect.
+    std::vector<Term> messages = {{pass.x.at(pass.messages.own), 1}};
+    messages.insert(messages.end(), pass.messages.others.begin(), pass.messages.others.end());
+    const std::vector<std::size_t> ends(pass.part.ends.begin(), pass.part.ends.end());
+    device_.enqueue(
+        [this, on_host, ends, from = take(pass.from), heard = take(messages), body = std::move(body)] {
+          const std::vector<Term> terms = latch(from), latched = latch(heard);
+          bool nonfinite = false;
+          UpdatePass now = on_host;
+          now.from = terms;
+          now.messages.others = std::span(latched).subspan(1);
+          now.part.ends = ends;
+          now.nonfinite = &nonfinite;
+          body(now);
+          if (nonfinite && on_host.nonfinite != nullptr)
+            std::atomic_ref<bool>(*on_host.nonfinite).store(true, std::memory_order_release);
+        });
   }
 
   template <typename Result, typename Body>

@@ -224,5 +224,34 @@ TEST(Int8Messages, ExactMethodsEndNearTheOptimum) {
   }
 }
 
+// The optimizer's pass encodes and decodes whole runs; blocks whose segments cut runs are trained as well.
+TEST(Int8Messages, SegmentsMayCutRuns) {
+  const auto ends = launchers()[0].run(2, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock(fabric);
+    const Problem problem{.n = 2, .count = kInt8Count};
+    const auto train = [&](const std::string& name, const std::vector<Segment>& segments) {
+      auto x = problem.start_of<float>(flock.rank());
+      std::vector<float> gradient(x.size());
+      const auto hypers = std::make_shared<std::vector<Hyper>>(1, Hyper{.lr = 0.1, .momentum = 0.9});
+      std::vector<std::unique_ptr<Block>> blocks;
+      blocks.push_back(std::make_unique<Block>(
+          name, buffer_of(x), buffer_of(gradient), segments, make_sgd(buffer_of(x), segments.size(), hypers),
+          make_flock_channel(flock, name, {make_schedule("ring", 2), "int8", {}})));
+      Driver driver(make_method("dsgd-awc"), std::move(blocks));
+      for (int step = 0; step < 10; ++step) {
+        driver.begin();
+        problem.gradient(flock.rank(), x.data(), gradient.data());
+        driver.finish();
+      }
+      driver.settle();
+      return x;
+    };
+    const auto whole = train("whole", {{0, kInt8Count, 0}});
+    require(train("at runs", {{0, 512, 0}, {512, kInt8Count - 512, 0}}) == whole, "parts of whole runs");
+    require(train("cut", {{0, 300, 0}, {300, kInt8Count - 300, 0}}) == whole, "parts that cut a run");
+  });
+  for (const auto& end : ends) EXPECT_TRUE(end.ok) << end.message;
+}
+
 }  // namespace
 }  // namespace starling::method

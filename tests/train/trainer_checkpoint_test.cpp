@@ -138,6 +138,14 @@ TEST(TrainerCheckpoint, EveryOptimizerContinuesBitForBit) {
       expect_to_continue({.name = one.name, .options = {.bucket_mb = 1e-4}, .optimizer = one.name});
 }
 
+TEST(TrainerCheckpoint, MasterWeightsContinueBitForBit) {
+  for (const char* method : {"dsgd-awc", "dsgd-atc"})
+    expect_to_continue({.name = method,
+                        .options = {.method = method, .bucket_mb = 1e-4, .master_weights = true},
+                        .optimizer = "adamw",
+                        .type = torch::kBFloat16});
+}
+
 TEST(TrainerCheckpoint, EveryKindOfMethodContinuesBitForBit) {
   for (const auto& [method, topology] : std::vector<std::pair<std::string, std::string>>{
            {"dsgd-atc", "ceca"},

@@ -37,6 +37,7 @@ struct DeviceRun {
   std::string message = "float32";
   double clip_norm = 0;
   bool eager = false;
+  bool master_weights = false;
 };
 
 torch::Tensor train_run(const Flock& flock, const DeviceRun& run, torch::Dtype type) {
@@ -45,7 +46,8 @@ torch::Tensor train_run(const Flock& flock, const DeviceRun& run, torch::Dtype t
                                    .bucket_mb = 1e-4,
                                    .message = run.message,
                                    .clip_norm = run.clip_norm,
-                                   .eager = run.eager},
+                                   .eager = run.eager,
+                                   .master_weights = run.master_weights},
                        .network = "conv",
                        .optimizer = run.optimizer,
                        .steps = 7,
@@ -161,6 +163,18 @@ TEST(TrainerDevice, TakesGradientsFromWhereBackwardPutThem) {
       require_equal(run(flock), host[static_cast<std::size_t>(flock.rank())], method);
     });
   }
+}
+
+TEST(TrainerDevice, TrainsMasterWeightsWithTheBitsOfTheHost) {
+  check_bits_of_host({{"dsgd-awc", "ring", "momentum", "float32", 0, false, true},
+                      {"dsgd-awc", "ring", "adamw", "bfloat16", 0.1, false, true},
+                      {"dsgd-awc", "ring", "momentum", "int8", 0, false, true},
+                      {"dsgd-awc", "ring", "momentum", "float32", 0, true, true},
+                      {"dsgd-atc", "one-peer-exponential", "adam", "float32", 0, false, true},
+                      {"allreduce", "ring", "nesterov", "float32", 0, false, true},
+                      {"push-sum", "exponential", "momentum", "float32", 0, false, true},
+                      {"accum-adam(s=2)", "ring", "adam", "float32", 0, false, true}},
+                     {torch::kBFloat16});
 }
 
 // Steps end one rank after another, so that methods that wait for nobody do the same every time.

@@ -119,6 +119,23 @@ TEST_P(TrainerMembershipTest, ANewcomerReceivesTheWholeTrainingState) {
   }));
 }
 
+// The members' small steps have not changed the rounded parameters; the newcomer gets them all the same.
+TEST_P(TrainerMembershipTest, ANewcomerReceivesMasterWeights) {
+  expect_good(ends_of(2, 1, [](const std::shared_ptr<Fabric>& fabric) {
+    Flock flock = flock_on(fabric);
+    const NetworkPtr network = make_network("mlp", flock.entered() ? 5 : 0, torch::kBFloat16);
+    torch::optim::SGD sgd(network->parameters(), torch::optim::SGDOptions(1e-5).momentum(0.5));
+    Trainer trainer(flock, *network, sgd, {.method = "allreduce", .master_weights = true});
+    const auto step = [&] { train_step(trainer, *network, 0, trainer.steps()); };
+    if (!flock.entered()) train_until_admission(trainer, step);
+    for (int k = 0; k < 5; ++k) step();
+    const torch::Tensor x = trainer.flat_parameters()[0];
+    const std::vector<float> mine(x.data_ptr<float>(), x.data_ptr<float>() + x.numel());
+    const std::vector<float> all = trainer.flock().allgather(mine, "master weights");
+    for (std::size_t i = 0; i < all.size(); ++i) require(all[i] == all[i % mine.size()], "the weights");
+  }));
+}
+
 /// A network that flips a bit in messages of this length.
 class Damaging : public ForwardingFabric {
  public:

@@ -77,6 +77,7 @@ TrainerOptions read_options(const py::dict& given) {
   take("on_peer_failure", options.on_peer_failure);
   take("broadcast_at_start", options.broadcast_at_start);
   take("per_rank_settings", options.per_rank_settings);
+  take("master_weights", options.master_weights);
   take("through_host", options.through_host);
   take("name", options.name);
   if (given.contains("after_backward")) options.after_backward = without_result(given["after_backward"]);

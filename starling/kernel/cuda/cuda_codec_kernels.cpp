@@ -41,26 +41,26 @@ void CudaCodecKernels::decode_add(const DeviceCode& code, ConstBuffer message, d
   decode_with(code, message, &weight, out);
 }
 
-void CudaCodecKernels::encode_int8(std::span<const std::size_t> ends, ConstBuffer in, Buffer message) const {
+void CudaCodecKernels::encode_int8(const Int8Part& part, ConstBuffer in, Buffer message) const {
   const void* from = on_device(in);
   void* to = on_device(message);
-  if (in.count > 0) cuda::encode_int8(OnDevice(), ends, from, to);
+  if (in.count > 0) cuda::encode_int8(OnDevice(), part, from, in.count, to);
 }
 
-void CudaCodecKernels::decode_int8(std::span<const std::size_t> ends, ConstBuffer message, Buffer out) const {
+void CudaCodecKernels::decode_int8(const Int8Part& part, ConstBuffer message, Buffer out) const {
   const void* from = on_device(message);
   void* to = on_device(out);
-  if (out.count > 0) cuda::decode_int8(OnDevice(), ends, from, to);
+  if (out.count > 0) cuda::decode_int8(OnDevice(), part, from, to, out.count);
 }
 
-void CudaCodecKernels::combine_around_int8(std::span<const std::size_t> ends, Buffer out, ConstBuffer x,
-                                           Term own, std::span<const Term> others) const {
+void CudaCodecKernels::combine_around_int8(const Int8Part& part, Buffer out, ConstBuffer x, Term own,
+                                           std::span<const Term> others) const {
   void* to = on_device(out);
   const void* from = on_device(x);
   if (out.count == 0) return;
   std::vector<Term> terms = {own};
   terms.insert(terms.end(), others.begin(), others.end());
-  cuda::combine_around_int8(OnDevice(), ends, to, from, terms);
+  cuda::combine_around_int8(OnDevice(), part, to, from, terms, out.count);
 }
 
 }  // namespace starling::kernel::cuda

@@ -10,9 +10,9 @@ class CudaCodecKernels final : public CodecKernels {
   void encode(const DeviceCode& code, ConstBuffer in, std::uint64_t draws, Buffer message) const override;
   void decode(const DeviceCode& code, ConstBuffer message, Buffer out) const override;
   void decode_add(const DeviceCode& code, ConstBuffer message, double weight, Buffer out) const override;
-  void encode_int8(std::span<const std::size_t> ends, ConstBuffer in, Buffer message) const override;
-  void decode_int8(std::span<const std::size_t> ends, ConstBuffer message, Buffer out) const override;
-  void combine_around_int8(std::span<const std::size_t> ends, Buffer out, ConstBuffer x, Term own,
+  void encode_int8(const Int8Part& part, ConstBuffer in, Buffer message) const override;
+  void decode_int8(const Int8Part& part, ConstBuffer message, Buffer out) const override;
+  void combine_around_int8(const Int8Part& part, Buffer out, ConstBuffer x, Term own,
                            std::span<const Term> others) const override;
 };
 

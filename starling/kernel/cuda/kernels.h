@@ -65,17 +65,20 @@ void encode_sparse(const OnDevice& here, const DeviceCode& code, DType dtype, co
 void decode_sparse(const OnDevice& here, const DeviceCode& code, const void* message, const double* weight,
                    DType dtype, void* out, std::size_t count);
 
-void encode_int8(const OnDevice& here, std::span<const std::size_t> ends, const void* in, void* message);
-void decode_int8(const OnDevice& here, std::span<const std::size_t> ends, const void* message, void* out);
+void encode_int8(const OnDevice& here, const Int8Part& part, const void* in, std::size_t count,
+                 void* message);
+void decode_int8(const OnDevice& here, const Int8Part& part, const void* message, void* out,
+                 std::size_t count);
 /// The first term is this rank's own message; `x` may be null.
-void combine_around_int8(const OnDevice& here, std::span<const std::size_t> ends, void* out, const void* x,
-                         std::span<const Term> terms);
+void combine_around_int8(const OnDevice& here, const Int8Part& part, void* out, const void* x,
+                         std::span<const Term> terms, std::size_t count);
 
 // The parts of load_kernels(), one per file.
 void load_plan_kernels();
 void load_sum_kernels();
 void load_map_kernels();
 void load_update_kernels();
+void load_message_update_kernels();
 void load_measure_kernels();
 void load_code_kernels();
 void load_sparse_kernels();

@@ -92,6 +92,7 @@ void load_kernels() {
   load_sum_kernels();
   load_map_kernels();
   load_update_kernels();
+  load_message_update_kernels();
   load_measure_kernels();
   load_code_kernels();
   load_sparse_kernels();

@@ -1,143 +1,21 @@
 #include "starling/kernel/cuda/kernels.h"
 #include "starling/kernel/cuda/plan.cuh"
+#include "starling/kernel/cuda/steps.cuh"
 #include "starling/kernel/cuda/tables.cuh"
 #include "starling/kernel/element_rules.h"
 
 namespace starling::kernel::cuda {
 namespace {
 
-// What an optimizer does with an element of type E: the next x from y and the gradient g, in the type that is
-// computed in. Its state lies in kStates arrays (null: is not kept); `keeps` says whether the array changes.
-
-template <typename E>
-struct SgdStep {
-  static constexpr int kStates = 1;
-  rules::SgdNumbers<Computed<E>> numbers;
-  E* state[kStates];
-
-  template <typename T>
-  __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
-    return rules::sgd(numbers, y, g, s[0]);
-  }
-  __device__ __forceinline__ bool keeps(int) const { return true; }
-};
-
-template <typename E>
-struct AdamStep {
-  static constexpr int kStates = 2;
-  rules::AdamNumbers<Computed<E>> numbers;
-  E* state[kStates];
-
-  template <typename T>
-  __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
-    return rules::adam(numbers, y, g, s[0], s[1]);
-  }
-  __device__ __forceinline__ bool keeps(int) const { return true; }
-};
-
-template <typename E>
-struct AccumAdamStep {
-  static constexpr int kStates = 3;
-  rules::AdamNumbers<Computed<E>> numbers;
-  E* state[kStates];  // m, v, sum
-  Computed<E> share;  // 1 / s
-  bool fold;
-
-  template <typename T>
-  __device__ __forceinline__ T operator()(T y, T g, T (&s)[kStates]) const {
-    return rules::accum_adam(numbers, share, fold, y, g, s[0], s[1], s[2]);
-  }
-  __device__ __forceinline__ bool keeps(int i) const { return fold || i == 2; }
-};
-
-/// A copy of the result, of its type or a 16-bit one.
-struct PassCopy {
-  void* data;  // or null
-  DType dtype;
-};
-
-/// The arrays of an UpdatePass.
-template <typename E>
-struct PassArrays {
-  const E* gradient;
-  E* x;
-  PassCopy copies[2];
-  bool* nonfinite;  // in host memory, or null
-  Computed<E> scale;
-  std::size_t count;
-  int shift;
-};
-
-template <typename E, typename T, typename Elements, int kV>
-__device__ __forceinline__ void load_numbers(const Elements& lanes, const E* from, T (&to)[kV]) {
-  E elements[kV];
-  lanes.load(from, elements);
-#pragma unroll
-  for (int k = 0; k < kV; ++k) to[k] = number_of(elements[k]);
-}
-
-template <typename E, typename T, typename Elements, int kV>
-__device__ __forceinline__ void store_rounded(const Elements& lanes, void* to, const T (&y)[kV]) {
-  E rounded[kV];
-#pragma unroll
-  for (int k = 0; k < kV; ++k) rounded[k] = element_of<E>(y[k]);
-  lanes.store(static_cast<E*>(to), rounded);
-}
-
-template <typename E, typename Elements, int kV>
-__device__ __forceinline__ void store_copy(const Elements& lanes, const PassCopy& copy,
-                                           const Computed<E> (&y)[kV]) {
-  if (copy.data == nullptr) return;
-  if (copy.dtype == dtype_of<E>) {
-    store_rounded<E>(lanes, copy.data, y);
-  } else if constexpr (std::is_same_v<E, float>) {
-    if (copy.dtype == DType::float16)
-      store_rounded<Half>(lanes, copy.data, y);
-    else
-      store_rounded<BFloat16>(lanes, copy.data, y);
-  }
-}
-
-template <typename E, int kTerms, template <typename> typename Step, typename Elements>
-__device__ __forceinline__ void update(const SumArgument<Computed<E>>& sum, const PassArrays<E>& pass,
-                                       const Step<E>& step, const Elements& lanes) {
-  using T = Computed<E>;
-  constexpr int kV = Elements::kLanes;
-  constexpr int kStates = Step<E>::kStates;
-  T g[kV], state[kStates][kV] = {}, y[kV];
-  load_numbers(lanes, pass.gradient, g);
-#pragma unroll
-  for (int i = 0; i < kStates; ++i)
-    if (step.state[i] != nullptr) load_numbers(lanes, step.state[i], state[i]);
-  sum_up<E, kTerms>(sum, lanes, y);
-  bool odd = false;
-#pragma unroll
-  for (int k = 0; k < kV; ++k) {
-    T one[kStates];
-#pragma unroll
-    for (int i = 0; i < kStates; ++i) one[i] = state[i][k];
-    y[k] = step(y[k], pass.scale * g[k], one);
-#pragma unroll
-    for (int i = 0; i < kStates; ++i) state[i][k] = one[i];
-    // What a 16-bit type has no room for becomes infinite when it is rounded.
-    const T kept = number_of(element_of<E>(y[k]));
-    odd = odd || kept - kept != T(0);  // +0 for every finite number, otherwise a NaN
-  }
-#pragma unroll
-  for (int i = 0; i < kStates; ++i)
-    if (step.state[i] != nullptr && step.keeps(i)) store_rounded<E>(lanes, step.state[i], state[i]);
-  store_rounded<E>(lanes, pass.x, y);
-#pragma unroll 1  // the code of one for both
-  for (const PassCopy& copy : pass.copies) store_copy<E>(lanes, copy, y);
-  if (odd && pass.nonfinite != nullptr) *pass.nonfinite = true;
-}
-
 template <typename E, template <typename> typename Step, Access kAccess, int kTerms>
 __global__ void __launch_bounds__(kBlock)
     update_kernel(const __grid_constant__ SumArgument<Computed<E>> sum,
                   const __grid_constant__ PassArrays<E> pass, const __grid_constant__ Step<E> step) {
   each_lane<kAccess, kLanesOf<E>>(pass.count, pass.shift, [&](const auto& lanes) {
-    update<E, terms_at(std::decay_t<decltype(lanes)>::kLanes, kTerms)>(sum, pass, step, lanes);
+    constexpr int kLanes = std::decay_t<decltype(lanes)>::kLanes;
+    Computed<E> y[kLanes];
+    update([&](const auto& here, auto& into) { sum_up<E, terms_at(kLanes, kTerms)>(sum, here, into); }, pass,
+           step, lanes, y);
   });
 }
 
@@ -151,23 +29,13 @@ const auto& update_kernels() {
 
 template <typename E, template <typename> typename Step>
 void update_with(const OnDevice& here, const UpdatePass& pass, const Step<E>& step) {
+  if constexpr (std::is_same_v<E, float>)
+    if (pass.messages || pass.has_int8()) return update_with_messages(here, pass, step);
   const SumArgument<Computed<E>> sum = plan_on<Computed<E>>(here, dtype_of<E>, pass.from);
-  const std::size_t count = pass.x.count;
-  PassArrays<E> arrays{static_cast<const E*>(pass.gradient.address()),
-                       static_cast<E*>(pass.x.address()),
-                       {{pass.copy.address(), pass.copy.dtype}, {pass.rounded.address(), pass.rounded.dtype}},
-                       pass.nonfinite,
-                       static_cast<Computed<E>>(pass.gradient_scale),
-                       count,
-                       0};
-  ShapeFinder finder(count, kLanesOf<E>);
+  PassArrays<E> arrays = arrays_of<E>(pass);
+  ShapeFinder finder(arrays.count, kLanesOf<E>);
   for (const Term& term : pass.from) finder.add(term.data, sizeof(E));
-  for (const E* state : step.state) finder.add(state, sizeof(E));
-  const Shape shape = finder.add(arrays.gradient, sizeof(E))
-                          .add(arrays.x, sizeof(E))
-                          .add(pass.copy.address(), size_of(pass.copy.dtype))
-                          .add(pass.rounded.address(), size_of(pass.rounded.dtype))
-                          .shape();
+  const Shape shape = shape_of(finder, arrays, step);
   arrays.shift = shape.shift;
   here.launch(update_kernels<E, Step>()[shape.index()][term_class(pass.from.size())], shape.blocks, sum,
               arrays, step);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cuda.h>
@@ -162,6 +163,29 @@ template <typename Body>
 void each_thread(const Body& body) {
   fake_cuda::ran_in_phases = true;
   for (threadIdx.x = 0; threadIdx.x < blockDim.x; ++threadIdx.x) body();
+  threadIdx.x = 0;
+}
+template <typename Body>
+void each_thread_alone(const Body& body) {
+  each_thread(body);
+}
+
+template <typename T>
+class OfThread {
+ public:
+  T& operator()() { return values_[threadIdx.x]; }
+
+ private:
+  T values_[1024];
+};
+
+inline void warp_range(OfThread<unsigned>& least, OfThread<unsigned>& greatest) {
+  for (unsigned warp = 0; warp < blockDim.x; warp += 32) {
+    unsigned low = ~0U, high = 0;
+    for (threadIdx.x = warp; threadIdx.x < warp + 32; ++threadIdx.x)
+      low = std::min(low, least()), high = std::max(high, greatest());
+    for (threadIdx.x = warp; threadIdx.x < warp + 32; ++threadIdx.x) least() = low, greatest() = high;
+  }
   threadIdx.x = 0;
 }
 
