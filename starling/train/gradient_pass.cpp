@@ -15,23 +15,6 @@ namespace {
 constexpr int kUsualBatches = 3;
 constexpr std::size_t kMostSizes = 2;
 
-// Adds the gradients of the loss to .grad, in one kernel for all parameters; returns those that it changed.
-std::vector<torch::Tensor> add_gradients(const torch::Tensor& loss, const Model& model) {
-  std::vector<torch::Tensor> trained;
-  for (const torch::Tensor& parameter : model.parameters())
-    if (parameter.requires_grad()) trained.push_back(parameter);
-  const auto found = torch::autograd::grad({loss}, trained, {}, {}, false, /*allow_unused=*/true);
-  const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> all, added;
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    if (!found[i].defined()) continue;
-    all.push_back(trained[i].grad());
-    added.push_back(found[i]);
-  }
-  at::_foreach_add_(all, added);
-  return all;
-}
-
 }  // namespace
 
 GradientPass::GradientPass(const Task& task, Model& model, int batches_per_step, MakeGraph make_graph)
@@ -51,7 +34,7 @@ torch::Tensor GradientPass::loss(std::span<const std::uint32_t> samples) {
 
 void GradientPass::backward() {
   if (repeated_ != nullptr)
-    mark_written(repeated_->gradients);
+    add_to_gradients(*repeated_);
   else
     part_of_step(loss_).backward();
 }
@@ -77,11 +60,7 @@ void GradientPass::record(Recording& recording) {
     return;
   }
   try {
-    graph->record([this, &recording] {
-      const torch::Tensor loss = task_.loss(model_, recording.batch);
-      recording.gradients = add_gradients(part_of_step(loss), model_);
-      recording.loss = loss.detach();
-    });
+    graph->record([this, &recording] { compute(recording); });
   } catch (const c10::Error& error) {
     throw Error(
         fmt::format("this model's work cannot be recorded as a CUDA graph; train with --cuda-graph "
@@ -91,8 +70,39 @@ void GradientPass::record(Recording& recording) {
   recording.graph = std::move(graph);
 }
 
-void mark_written(std::span<const torch::Tensor> gradients) {
-  for (const torch::Tensor& gradient : gradients) gradient.unsafeGetTensorImpl()->bump_version();
+// Forward and backward; the gradients stay where they were computed.
+void GradientPass::compute(Recording& recording) const {
+  const torch::Tensor loss = task_.loss(model_, recording.batch);
+  std::vector<torch::Tensor> parameters;
+  for (const torch::Tensor& parameter : model_.parameters())
+    if (parameter.requires_grad()) parameters.push_back(parameter);
+  const auto found =
+      torch::autograd::grad({part_of_step(loss)}, parameters, {}, {}, false, /*allow_unused=*/true);
+  recording.trained.clear();
+  recording.gradients.clear();
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found[i].defined()) continue;
+    recording.trained.push_back(parameters[i]);
+    recording.gradients.push_back(found[i]);
+  }
+  recording.loss = loss.detach();
+}
+
+// The only batch of a step lends its gradients to the trainer; those of several batches are added up.
+void GradientPass::add_to_gradients(const Recording& recording) const {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> sums, added;
+  for (std::size_t i = 0; i < recording.trained.size(); ++i) {
+    const torch::Tensor& parameter = recording.trained[i];
+    const torch::Tensor& gradient = recording.gradients[i];
+    if (parameter.grad().defined()) {
+      sums.push_back(parameter.grad());
+      added.push_back(gradient);
+    } else {
+      parameter.mutable_grad() = batches_per_step_ > 1 ? gradient.clone() : gradient;
+    }
+  }
+  if (!sums.empty()) at::_foreach_add_(sums, added);
 }
 
 }  // namespace starling::train

@@ -36,12 +36,15 @@ class GradientPass {
     torch::Tensor batch;
     std::unique_ptr<DeviceGraph> graph = nullptr;  // null before it is recorded
     torch::Tensor loss = {};
-    std::vector<torch::Tensor> gradients = {};  // to which it adds
+    std::vector<torch::Tensor> trained = {};    // the parameters that have gradients
+    std::vector<torch::Tensor> gradients = {};  // which it overwrites
   };
 
   /// The recording for this batch, which is made when the time has come; null if it is computed as usual.
   Recording* find_recording(const torch::Tensor& batch);
   void record(Recording& recording);
+  void compute(Recording& recording) const;
+  void add_to_gradients(const Recording& recording) const;
   torch::Tensor part_of_step(const torch::Tensor& loss) const;
 
   const Task& task_;
@@ -53,8 +56,5 @@ class GradientPass {
   torch::Tensor loss_;             // of the last batch, if it was computed as usual
   Recording* repeated_ = nullptr;  // which has computed the last batch
 };
-
-/// Tells the Trainer that these gradients were changed, which it cannot see if a graph did it.
-void mark_written(std::span<const torch::Tensor> gradients);
 
 }  // namespace starling::train

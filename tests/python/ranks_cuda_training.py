@@ -288,7 +288,8 @@ def test_mixed_precision_with_an_overflow_on_one_rank(way):
         losses.append(loss.item())
     assert parameters_of(model).isfinite().all()
     assert sum(losses[-5:]) < sum(losses[:5])
-    assert scaler.get_scale() == (512.0 if rank == 0 else 1024.0)
+    # An overflow in a mean gradient is on every rank.
+    assert scaler.get_scale() == (512.0 if rank == 0 or way == "allreduce" else 1024.0)
 
 
 @pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch compiles no models")
