@@ -483,3 +483,20 @@ def test_a_replaced_layer_is_noticed():
         own.zero_grad()
         model(torch.ones(2, 3)).sum().backward()
         own.step()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_master_weights_keep_small_steps(dtype):
+    model = torch.nn.Linear(8, 1, bias=False).to(dtype)
+    torch.nn.init.ones_(model.weight)
+    local = torch.optim.SGD(model.parameters(), lr=1e-4)
+    if dtype is torch.float32:
+        with pytest.raises(_core.InvalidArgument, match="master_weights are for parameters of float16 or bfloat16"):
+            bf.decentralize(model, local, master_weights=True)
+        return
+    own = bf.decentralize(model, local, master_weights=True)
+    for _ in range(100):
+        own.zero_grad()
+        model(torch.ones(1, 8, dtype=dtype)).sum().backward()
+        own.step()
+    assert model.weight.dtype is dtype and bool((model.weight == torch.tensor(0.99).to(dtype)).all())
