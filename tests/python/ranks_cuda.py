@@ -23,6 +23,7 @@ def windows(x):
     bf.win_put(x, "w", self_weight=0.5 if x.is_floating_point() else None)
     bf.barrier()
     clone = bf.win_update("w", 1.0, dict.fromkeys(bf.in_neighbor_ranks(), 1.0), clone=True, require_mutex=True)
+    bf.barrier()
     bf.win_accumulate(x, "w", dst_weights=dict.fromkeys(bf.out_neighbor_ranks(), 2.0 if x.is_floating_point() else 1.0), require_mutex=True)
     bf.barrier()
     bf.win_update_then_collect("w")

@@ -149,7 +149,7 @@ class Decentralized(torch.optim.Optimizer):
         pass
 
     def zero_grad(self, set_to_none: bool = False) -> None:
-        """Zeroes the gradients in place: they are views of flat memory."""
+        """Zeroes the gradients in place: they are views of flat memory. On a GPU, removes them."""
         if self._trainer is None:
             self._base.zero_grad(self)
             return

@@ -230,7 +230,8 @@ def reduce_scatter(tensor, average: bool = True, name: Optional[str] = None):
 
 def send(tensor, dst_rank: int, name: Optional[str] = None) -> None:
     """Sends a tensor to a rank that calls ``recv`` under the same name. Returns when the tensor may be changed."""
-    flock().send(operand(tensor, ANY).block(), dst_rank, take_name("send", name))
+    one = operand(tensor, ANY)  # kept until its elements were copied
+    flock().send(one.block(), dst_rank, take_name("send", name))
 
 
 def recv(like, src_rank: int, name: Optional[str] = None):

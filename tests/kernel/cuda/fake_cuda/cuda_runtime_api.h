@@ -171,13 +171,15 @@ void each_thread_alone(const Body& body) {
 }
 
 template <typename T>
-class OfThread {
+class OfEveryThread {
  public:
   T& operator()() { return values_[threadIdx.x]; }
 
  private:
   T values_[1024];
 };
+template <typename T>
+using OfThread = OfEveryThread<T>;
 
 inline void warp_range(OfThread<unsigned>& least, OfThread<unsigned>& greatest) {
   for (unsigned warp = 0; warp < blockDim.x; warp += 32) {
