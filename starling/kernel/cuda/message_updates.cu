@@ -87,30 +87,13 @@ constexpr int kWarps = kBlock / kWarp;
 /// A thread's elements of a whole run that a warp works on: four words of four elements.
 struct RunWords {
   static constexpr int kWords = 4;
-  static constexpr int kLanes = 4 * kWords;
   std::ptrdiff_t first;
 
-  template <typename E>
-  __device__ __forceinline__ void load(const E* from, E (&to)[kLanes]) const {
-    E word[kWords][4];
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) words(w).load(from, word[w]);
-    memcpy(to, word, sizeof to);
-  }
-  template <typename E>
-  __device__ __forceinline__ void store(E* to, const E (&from)[kLanes]) const {
-    E word[kWords][4];
-    memcpy(word, from, sizeof from);
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) words(w).store(to, word[w]);
-  }
-
- private:
-  __device__ __forceinline__ Words<Access::words, 4> words(int w) const {
+  __device__ __forceinline__ Words<Access::words, 4> operator[](int w) const {
     return {first + w * kWarp * 4};
   }
 };
-static_assert(RunWords::kLanes * kWarp == kInt8Run);
+static_assert(4 * RunWords::kWords * kWarp == kInt8Run);
 
 /// The messages of an int8 pass, as a kernel argument.
 struct Int8Arrays {
@@ -160,7 +143,7 @@ __global__ void __launch_bounds__(kBlock)
       one(OneElement{static_cast<std::ptrdiff_t>(run.begin + i)});
   };
   struct Kept {
-    float y[RunWords::kLanes];
+    float y[RunWords::kWords][4];
   };
   OfThread<Kept> kept;
   OfThread<unsigned> least, greatest;
@@ -195,7 +178,11 @@ __global__ void __launch_bounds__(kBlock)
       }
     };
     lanes_of(
-        run, [&](const RunWords& lanes) { step_with(lanes, kept().y); },
+        run,
+        [&](const RunWords& words) {
+#pragma unroll
+          for (int w = 0; w < RunWords::kWords; ++w) step_with(words[w], kept().y[w]);
+        },
         [&](const OneElement& lanes) {
           float y[1];
           step_with(lanes, y);
@@ -221,7 +208,11 @@ __global__ void __launch_bounds__(kBlock)
       lanes.store(messages.codes, codes);
     };
     lanes_of(
-        run, [&](const RunWords& lanes) { send(lanes, kept().y); },
+        run,
+        [&](const RunWords& words) {
+#pragma unroll
+          for (int w = 0; w < RunWords::kWords; ++w) send(words[w], kept().y[w]);
+        },
         [&](const OneElement& lanes) {
           float y[1];
           lanes.load(pass.x, y);  // this thread wrote it
