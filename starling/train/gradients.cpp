@@ -140,6 +140,7 @@ void Gradients::zero() {
   }
   if (!replica_.on_device())
     for (const Bucket& bucket : replica_.buckets) bucket.zero_gradient();
+  gathered_.clear();
   forget();
   unscaled_ = false;
 }
@@ -147,6 +148,7 @@ void Gradients::zero() {
 void Gradients::collect() {
   const std::lock_guard lock(mutex_);
   check_unedited();
+  gathered_.clear();
   for (std::size_t b = 0; b < completed_.size(); ++b)
     if (replica_.gradients_finished)
       adopt_finished(b);
@@ -236,6 +238,7 @@ void Gradients::complete(std::size_t bucket) {
   completed_[bucket] = true;
   begin_step_();
   adopt(bucket);
+  gathered_.clear();  // backward needs the memory
   note_used(bucket, !sends);
   // On a device the mean is found to be not finite, one step later.
   if (raises_nonfinite() && sends && !withheld_ && !replica_.on_device() &&
@@ -319,7 +322,6 @@ void Gradients::adopt(std::size_t bucket) {
   const torch::NoGradGuard no_grad;
   Block& block = replica_.block(bucket);
   std::vector<kernel::GatheredPart> parts;
-  std::vector<torch::Tensor> gathered;  // kept until the copy is enqueued
   for (const std::size_t i : replica_.buckets[bucket].parameters) {
     Placed& placed = replica_.parameters[i];
     Arrival& arrival = arrivals_[i];
@@ -330,7 +332,7 @@ void Gradients::adopt(std::size_t bucket) {
         parts.push_back({nullptr, placed.offset, count});
       } else if (replica_.on_device() && lies_alike(current, placed.gradient)) {
         parts.push_back({current.data_ptr(), placed.offset, count});
-        gathered.push_back(current);
+        gathered_.push_back(current);
       } else if (current.defined()) {
         copy_gradient(current, placed);
       } else {

@@ -92,7 +92,10 @@ class Gradients {
   std::mutex mutex_;                     // backward may run on several threads
   std::vector<Arrival> arrivals_;        // by parameter
   std::vector<std::size_t> incomplete_;  // by bucket: parameters whose gradient is missing
-  std::vector<bool> completed_;          // by bucket: all gradients are complete and the method has them
+  /// Gradients that were copied into buckets on a device. Kept until zero(), which frees them as torch's
+  /// does: in step() it would delay the enqueueing of updates.
+  std::vector<torch::Tensor> gathered_;
+  std::vector<bool> completed_;  // by bucket: all gradients are complete and the method has them
   bool sends_early_ = false;
   bool has_scaler_ = false;               // torch's GradScaler checks for overflows
   bool unscaled_ = false;                 // since zero()

@@ -102,7 +102,7 @@ def test_on_a_stream_of_the_callers():
     with torch.cuda.stream(torch.cuda.Stream(device)):
         torch.cuda._sleep(50_000_000)
         x += rank + 1
-        handle = bf.allgather_nonblocking(x[:3], name="other stream")
+        handle = bf.allgather_nonblocking(x[:3].clone(), name="other stream")
         total = bf.allreduce(x, average=False)
         bf.win_create(x, "stream", zero_init=True)
         bf.win_put(x, "stream")
