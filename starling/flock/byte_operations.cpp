@@ -196,7 +196,7 @@ Pending ByteOperations::pair_gossip(Pieces pieces, Rank peer, double self_weight
                  false);
 }
 
-Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name) const {
+Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name, bool complete) const {
   check_memory(*state()->fabric, pieces, name.text());
   if (reduction == Reduction::average) need_floating(pieces, name.text());
   for (const Piece& piece : pieces)
@@ -208,12 +208,13 @@ Pending ByteOperations::allreduce(Pieces pieces, Reduction reduction, Name name)
   if (algorithm == AllreduceAlgorithm::native && NativeReduce::serves(*state(), pieces, reduction))
     return started(state(), std::make_shared<NativeReduce>(state(), topic, std::move(pieces), reduction),
                    true);
+  const auto start = [&](const auto& operation) {
+    if (complete) operation->await_payloads();
+    return started(state(), operation, true);
+  };
   if (algorithm != AllreduceAlgorithm::direct && algorithm != AllreduceAlgorithm::native)
-    return started(state(),
-                   std::make_shared<StagedReduce>(state(), topic, std::move(pieces), reduction, algorithm),
-                   true);
-  return started(state(), std::make_shared<ReduceAll>(state(), topic, std::move(pieces), reduction, nullptr),
-                 true);
+    return start(std::make_shared<StagedReduce>(state(), topic, std::move(pieces), reduction, algorithm));
+  return start(std::make_shared<ReduceAll>(state(), topic, std::move(pieces), reduction, nullptr));
 }
 
 Pending ByteOperations::reduce_scatter(ConstBuffer in, Room room, Reduction reduction, Name name) const {

@@ -37,7 +37,9 @@ class ByteOperations {
   /// With the caller's weights; the ranks in them are machines.
   Pending hierarchical_neighbor_allreduce(Pieces pieces, const Weighted& machines, Name name) const;
   Pending pair_gossip(Pieces pieces, Rank peer, double self_weight, Name name) const;
-  Pending allreduce(Pieces pieces, Reduction reduction, Name name) const;
+  /// `complete`: ends when payloads have arrived, for callers that go on until then. Otherwise the device may
+  /// wait for them.
+  Pending allreduce(Pieces pieces, Reduction reduction, Name name, bool complete = false) const;
   Pending reduce_scatter(ConstBuffer in, Room room, Reduction reduction, Name name) const;
   Pending broadcast(Pieces pieces, Rank root, Name name) const;
   Pending allgather(ConstBuffer in, Room room, Name name) const;

@@ -51,6 +51,8 @@ class Operation {
   /// Waits until the operation has ended or the deadline has passed; true if it has ended. `comes_back`: the
   /// caller will wait again, so the wait may be part of a deadlock.
   bool wait_until(Deadline deadline, bool comes_back = false);
+  /// Call it before the operation starts: it then ends when the payloads of its messages have arrived.
+  void await_payloads() { awaits_payloads_ = true; }
   /// Throws the operation's error, if any.
   void raise() const;
   /// Releases the messages that have arrived and stops waiting for the others.

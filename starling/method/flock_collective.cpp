@@ -90,7 +90,8 @@ void FlockCollective::start_average(ConstBuffer block) {
   arithmetic_in(block.memory).copy(mean, block);
   const Piece piece{mean, mean, 0};
   average_ = ByteOperations(flock_).allreduce({piece}, Reduction::average,
-                                              Name(fmt::format("{}/average/{}", name_, generation_)));
+                                              Name(fmt::format("{}/average/{}", name_, generation_)),
+                                              /*complete=*/true);
 }
 
 bool FlockCollective::average_arrived(Buffer out) {

@@ -1,6 +1,7 @@
 // Tests the collectives, gathers and point-to-point messages of starling/flock on device memory (a
 // FakeDevice): the results have the same bits as on host memory.
 #include <thread>
+#include <tuple>
 
 #include "flock/reference.h"
 #include "kernel/device_block.h"
@@ -231,25 +232,27 @@ INSTANTIATE_TEST_SUITE_P(Device, DeviceCollectivesTest, testing::ValuesIn(device
 
 class DevicePayloadsTest : public FlockTest {};
 
-// Headers arrive first. The device waits for the payloads, unless survivors must agree about them.
-TEST_P(DevicePayloadsTest, TheHostWaitsForPayloadsOnlyIfSurvivorsMustAgree) {
+// Headers arrive first. The device waits for the payloads, unless survivors must agree about them or the
+// caller goes on until they have arrived.
+TEST_P(DevicePayloadsTest, TheHostWaitsForPayloadsOnlyIfItMust) {
   run([](Flock& flock) {
     const ByteOperations operations(flock);
     const auto memory = std::make_unique<kernel::Flag>(0);
     kernel::Flag& gate = *memory;
     kernel::device().register_flags(&gate, sizeof(gate));
     std::uint32_t number = 0;
-    for (const auto& [count, policy] :
-         {std::pair{8U, OnPeerFailure::reweight}, std::pair{20'000U, OnPeerFailure::reweight},
-          std::pair{8U, OnPeerFailure::raise}, std::pair{20'000U, OnPeerFailure::raise}}) {
+    for (const auto& [count, policy, complete] :
+         {std::tuple{8U, OnPeerFailure::reweight, false}, std::tuple{20'000U, OnPeerFailure::reweight, false},
+          std::tuple{8U, OnPeerFailure::raise, false}, std::tuple{20'000U, OnPeerFailure::raise, false},
+          std::tuple{20'000U, OnPeerFailure::raise, true}}) {
       const DeviceBlock<float> x(std::vector<float>(count, 1));
       kernel::device().synchronize();
       ++number;
       flock.barrier();
       flock.on_peer_failure(policy);
-      const bool waits = policy == OnPeerFailure::reweight;
+      const bool waits = policy == OnPeerFailure::reweight || complete;
       if (flock.rank() == 1) kernel::device().wait(gate, number);
-      Pending sum = operations.allreduce({{x.buffer(), x.buffer()}}, Reduction::sum, "sum");
+      Pending sum = operations.allreduce({{x.buffer(), x.buffer()}}, Reduction::sum, "sum", complete);
       if (flock.rank() == 1) {
         std::vector<Rank> word(1);
         for (Rank rank = 0; rank < flock.size(); ++rank)
