@@ -1,5 +1,6 @@
 #include "starling/method/flock_collective.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 
 #include "starling/base/error.h"
@@ -15,6 +16,15 @@ FlockCollective::~FlockCollective() {
 }
 
 void FlockCollective::reduce(Pieces pieces, Reduction reduction) {
+  // Beside vectors on a device, numbers for the host have a message of their own.
+  const auto numbers = std::stable_partition(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+    return piece.in.memory == pieces[0].in.memory;
+  });
+  if (numbers != pieces.end()) {
+    pending_.push_back(ByteOperations(flock_).allreduce(Pieces(numbers, pieces.end()), reduction,
+                                                        Name(name_ + "/reduce/numbers")));
+    pieces.erase(numbers, pieces.end());
+  }
   if (!format_->exact() && pieces[0].in.dtype == DType::float32) {
     reduce_encoded(std::move(pieces), reduction);
     return;
