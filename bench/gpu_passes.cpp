@@ -59,7 +59,20 @@ double device_seconds(int repeats, const Body& body) {
   return device.seconds_between(begin, device.mark_moment()) / repeats;
 }
 
-// For each round, the seconds of a copy and of the pass.
+// For each round, the seconds of a copy and of `body`.
+template <typename Copy, typename Body>
+std::vector<double> beside_a_copy(const GpuSettings& settings, const Copy& copy, const Body& body) {
+  copy();
+  body();
+  kernel::device().synchronize();
+  std::vector<double> seconds;
+  for (int round = 0; round < settings.rounds; ++round) {
+    seconds.push_back(device_seconds(settings.repeats(20), copy));
+    seconds.push_back(device_seconds(settings.repeats(20), body));
+  }
+  return seconds;
+}
+
 std::vector<double> run_pass(const Pass& pass, const GpuSettings& settings) {
   use_own_stream();
   const Arithmetic& arithmetic = kernel::device().arithmetic();
@@ -94,38 +107,65 @@ std::vector<double> run_pass(const Pass& pass, const GpuSettings& settings) {
     else
       arithmetic.sgd_update(update, {.momentum = 0.9}, m.buffer(), false);
   };
-  copy();
-  fused();
-  kernel::device().synchronize();
-  std::vector<double> seconds;
-  for (int round = 0; round < settings.rounds; ++round) {
-    seconds.push_back(device_seconds(settings.repeats(20), copy));
-    seconds.push_back(device_seconds(settings.repeats(20), fused));
-  }
-  return seconds;
+  return beside_a_copy(settings, copy, fused);
 }
 
-std::vector<GpuRound> measure_pass(const Pass& pass, const GpuSettings& settings) {
+/// A product of PowerSGD with a matrix of 4096 columns.
+struct Product {
+  void (Arithmetic::*multiply)(Buffer, ConstBuffer, ConstBuffer, std::size_t) const;
+  char result;  // M, P or Q
+  std::size_t rank;
+};
+
+std::vector<double> run_product(const Product& product, const GpuSettings& settings) {
+  use_own_stream();
+  const Arithmetic& arithmetic = kernel::device().arithmetic();
+  constexpr std::size_t kColumns = 4096;
+  const std::size_t rows = std::max<std::size_t>(settings.elements / kColumns, 1);
+  const OwnedBuffer m = numbers_on_gpu(rows * kColumns, 1), p = numbers_on_gpu(rows * product.rank, 2),
+                    q = numbers_on_gpu(kColumns * product.rank, 3), other = on_gpu(rows * kColumns);
+  const Buffer out = product.result == 'M' ? m.buffer() : product.result == 'P' ? p.buffer() : q.buffer();
+  const Buffer first = product.result == 'M' ? p.buffer() : m.buffer();
+  const Buffer second = product.result == 'Q' ? p.buffer() : q.buffer();
+  const auto copy = [&] { arithmetic.copy(other.buffer(), m.buffer()); };
+  return beside_a_copy(settings, copy,
+                       [&] { (arithmetic.*product.multiply)(out, first, second, product.rank); });
+}
+
+// Runs `run` in a process of its own; `bytes` are those of its pass, per element.
+template <typename Run>
+std::vector<GpuRound> measure_beside_a_copy(const GpuSettings& settings, double bytes, const Run& run) {
   const auto most = static_cast<std::size_t>(2 * settings.rounds);
   const std::vector<double> seconds =
-      run_ranks(1, most, kGpuLimit, [&](int, const auto&) { return run_pass(pass, settings); }).front();
+      run_ranks(1, most, kGpuLimit, [&](int, const auto&) { return run(); }).front();
   constexpr double kCopyBytes = 8;
   std::vector<GpuRound> rounds;
   for (std::size_t i = 0; i < most; i += 2)
-    rounds.push_back({seconds[i + 1], pass.bytes() / seconds[i + 1] / (kCopyBytes / seconds[i])});
+    rounds.push_back({seconds[i + 1], bytes / seconds[i + 1] / (kCopyBytes / seconds[i])});
   return rounds;
 }
 
 GpuCase pass_case(const std::string& name, const Pass& pass) {
   GpuCase made{.name = name, .of = "a copy's rate", .bar = 0.93, .least = true};
-  made.measure = [pass](const GpuSettings& settings) { return measure_pass(pass, settings); };
+  made.measure = [pass](const GpuSettings& settings) {
+    return measure_beside_a_copy(settings, pass.bytes(), [&] { return run_pass(pass, settings); });
+  };
+  return made;
+}
+
+GpuCase product_case(const std::string& name, const Product& product) {
+  GpuCase made{.name = fmt::format("{}, rank {}", name, product.rank), .of = "a copy's rate", .least = true};
+  made.bar = product.rank > 2 ? 0.5 : 0.8;  // of rank 8, the operations take as long as the bytes
+  made.measure = [product](const GpuSettings& settings) {
+    return measure_beside_a_copy(settings, sizeof(float), [&] { return run_product(product, settings); });
+  };
   return made;
 }
 
 }  // namespace
 
 std::vector<GpuCase> gpu_pass_cases() {
-  return {
+  std::vector<GpuCase> all = {
       pass_case("momentum alone", {.slot = false}),
       pass_case("average of 1 + momentum", {.neighbors = 1}),
       pass_case("average of 3 + momentum", {.neighbors = 3}),
@@ -135,6 +175,12 @@ std::vector<GpuCase> gpu_pass_cases() {
       pass_case("average of 1 + AdamW", {.neighbors = 1, .adamw = true}),
       pass_case("average of 1 + AdamW, int8 messages",
                 {.neighbors = 1, .adamw = true, .message = DType::int8})};
+  for (const std::size_t rank : {2, 8}) {
+    all.push_back(product_case("P = M Q", {&Arithmetic::multiply, 'P', rank}));
+    all.push_back(product_case("Q = M^T P", {&Arithmetic::multiply_transposed, 'Q', rank}));
+    all.push_back(product_case("M = P Q^T", {&Arithmetic::multiply_factors, 'M', rank}));
+  }
+  return all;
 }
 
 }  // namespace starling::bench

@@ -111,7 +111,6 @@ void write_remarks(JsonWriter& json, const MethodFamily& family) {
   text("exact_messages_because", needs->exact_messages_because);
   text("no_int8_because", needs->no_int8_because);
   text("no_losses_because", needs->no_losses_because);
-  text("host_memory_because", needs->host_memory_because);
   json.member("sends_gradients", needs->gradient != GradientUse::own);
   json.member("one_sided", needs->one_sided).member("asynchronous", needs->asynchronous);
   json.end_object();
@@ -177,7 +176,6 @@ void describe_rest(Sheet& sheet, const MethodFamily& family) {
   because("messages", "float32 only", needs->exact_messages_because);
   because("messages", "not int8", needs->no_int8_because);
   because("lost messages", "none", needs->no_losses_because);
-  because("memory", "of the host only", needs->host_memory_because);
   if (needs->gradient != GradientUse::own) sheet.add("gradients", "are sent to other ranks");
   if (needs->one_sided) sheet.add("windows", "are used: memory that other ranks write to");
   if (needs->asynchronous) sheet.add("asynchronous", "ranks do not wait for slower ones");

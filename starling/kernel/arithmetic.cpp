@@ -12,6 +12,7 @@
 #include "starling/kernel/device.h"
 #include "starling/kernel/element_rules.h"
 #include "starling/kernel/finite.h"
+#include "starling/kernel/matrices.h"
 
 namespace starling::kernel {
 namespace {
@@ -133,6 +134,19 @@ class HostArithmetic final : public Arithmetic {
   void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
                          long s, bool fold) const override {
     kernel::accum_adam_update(pass, rule, m, v, sum, t, s, fold);
+  }
+
+  void multiply(Buffer p, ConstBuffer m, ConstBuffer q, std::size_t rank) const override {
+    kernel::multiply(p, m, q, rank);
+  }
+  void multiply_transposed(Buffer q, ConstBuffer m, ConstBuffer p, std::size_t rank) const override {
+    kernel::multiply_transposed(q, m, p, rank);
+  }
+  void multiply_factors(Buffer m, ConstBuffer p, ConstBuffer q, std::size_t rank) const override {
+    kernel::multiply_factors(m, p, q, rank);
+  }
+  void orthonormalize(Buffer factor, std::size_t rank) const override {
+    kernel::orthonormalize(factor, rank);
   }
 
   std::shared_ptr<bool> make_mark() const override { return std::make_shared<bool>(false); }

@@ -80,6 +80,14 @@ class Arithmetic {
   virtual void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum,
                                  long t, long s, bool fold) const = 0;
 
+  // Products of matrices and low-rank factors; see kernel/matrices.h.
+
+  /// P <- M Q, Q <- M^T P and M <- P Q^T.
+  virtual void multiply(Buffer p, ConstBuffer m, ConstBuffer q, std::size_t rank) const = 0;
+  virtual void multiply_transposed(Buffer q, ConstBuffer m, ConstBuffer p, std::size_t rank) const = 0;
+  virtual void multiply_factors(Buffer m, ConstBuffer p, ConstBuffer q, std::size_t rank) const = 0;
+  virtual void orthonormalize(Buffer factor, std::size_t rank) const = 0;
+
   /// A mark for UpdatePass::nonfinite, initially false, that passes in this memory can set and the host can
   /// read. A device may set it after the call has returned.
   virtual std::shared_ptr<bool> make_mark() const = 0;

@@ -260,7 +260,7 @@ HWY_INLINE void map(T* out, std::size_t count, const F& f) {
 /// elements. d has at most 16 lanes; value(i) returns elements i and up. Vectors of every length add in the
 /// same order: a pass keeps four vectors of sums in registers, each for its own elements.
 template <class D, typename Value>
-HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, float* sums, const Value& value) {
+HWY_INLINE std::size_t add_to_sums(D d, std::size_t count, hn::TFromD<D>* sums, const Value& value) {
   const std::size_t lanes = hn::Lanes(d), whole = count / kSums * kSums;
   for (std::size_t k = 0; k < kSums; k += 4 * lanes) {
     auto s0 = hn::LoadU(d, sums + k), s1 = hn::LoadU(d, sums + k + lanes);

@@ -20,13 +20,17 @@ double read_number(ConstBuffer block) {
 }
 
 void write_number(Buffer block, double value) {
-  const kernel::Staged number(block, MemoryKind::host, false);
-  const auto rounded = static_cast<float>(value);
+  write_numbers(block, {&value, 1});
+}
+
+void write_numbers(Buffer block, std::span<const double> values) {
+  const kernel::Staged numbers(block, MemoryKind::host, false);
+  const std::vector<float> rounded(values.begin(), values.end());
   if (block.dtype == DType::float64)
-    *number.buffer().host<double>() = value;
+    std::copy(values.begin(), values.end(), numbers.buffer().host<double>());
   else
-    convert({DType::float32, &rounded, 1}, number.buffer());
-  number.write_back();
+    convert({DType::float32, rounded.data(), rounded.size()}, numbers.buffer());
+  numbers.write_back();
 }
 
 Block::Block(std::string name_, Buffer x_, Buffer gradient_, std::vector<Segment> segments_,

@@ -16,6 +16,8 @@ namespace starling::method {
 /// The number in a block of one element, of any floating type and in any kind of memory; waits for a device.
 double read_number(ConstBuffer block);
 void write_number(Buffer block, double value);
+/// The same for as many numbers as the block has.
+void write_numbers(Buffer block, std::span<const double> values);
 
 /// The part of a block's vector that belongs to a segment.
 inline Buffer part_of(Buffer whole, const Segment& segment) {

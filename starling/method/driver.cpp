@@ -1,20 +1,11 @@
 #include "starling/method/driver.h"
 
 #include <algorithm>
-#include <fmt/format.h>
-
-#include "starling/base/error.h"
 
 namespace starling::method {
 
 Driver::Driver(MethodPtr method, std::vector<std::unique_ptr<Block>> blocks)
-    : method_(std::move(method)), blocks_(std::move(blocks)), complete_(blocks_.size()) {
-  const std::string& reason = method_->needs().host_memory_because;
-  for (const auto& block : blocks_)
-    if (!reason.empty() && !block->x.on_host())
-      throw InvalidArgument(fmt::format("{} needs parameters in host memory, since {}; these are in {}",
-                                        method_->spec, reason, starling::name(block->x.memory)));
-}
+    : method_(std::move(method)), blocks_(std::move(blocks)), complete_(blocks_.size()) {}
 
 void Driver::set_step(Step step) {
   step_ = step;

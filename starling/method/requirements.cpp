@@ -234,7 +234,6 @@ std::vector<std::string> describe(const MethodRequirements& needs) {
   if (!needs.exact_messages_because.empty()) phrases.emplace_back("exact messages");
   if (!needs.no_int8_because.empty()) phrases.emplace_back("no int8 messages");
   if (!needs.no_losses_because.empty()) phrases.emplace_back("no lost messages");
-  if (!needs.host_memory_because.empty()) phrases.emplace_back("host memory");
   if (needs.one_sided) phrases.emplace_back("windows");
   if (needs.asynchronous) phrases.emplace_back("asynchronous");
   return phrases;

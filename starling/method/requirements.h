@@ -49,8 +49,6 @@ struct MethodRequirements {
   std::string no_int8_because = {};         // why it does not accept int8, whose messages cannot be summed
   std::string no_losses_because = {};       // why it needs every message of its neighbors
 
-  std::string host_memory_because = {};  // why its blocks must be in host memory
-
   GradientUse gradient = GradientUse::own;
   RelayRule relay = {};       // how it relays, if it does
   bool one_sided = false;     // it communicates through windows

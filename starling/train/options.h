@@ -59,8 +59,8 @@ struct TrainerOptions {
   /// Parameters of float16 or bfloat16 are trained and averaged in float32, with the optimizer's state, and
   /// show the rounded values. For SGD, Adam and AdamW.
   bool master_weights = false;
-  /// Exchanges models on a device through host memory. This is also the case if the flock or the method
-  /// cannot exchange device memory.
+  /// Exchanges models on a device through host memory. This is also the case if the flock cannot exchange
+  /// device memory.
   bool through_host = false;
   /// Called at the end of every backward pass that has computed gradients.
   std::function<void()> after_backward = nullptr;

@@ -187,8 +187,6 @@ std::string Replica::why_through_host() const {
   }
   if (!any) return {};
   if (options.through_host) return "through_host is set";
-  if (const std::string& reason = method->needs().host_memory_because; !reason.empty())
-    return fmt::format("{} needs host memory: {}", options.method, reason);
   if (!ByteOperations(flock).has_messages_in(MemoryKind::cuda))
     return kernel::may_have_device() ? "not all ranks are on this host" : "there is no GPU driver";
   return kernel::why_no_device();

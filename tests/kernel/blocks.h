@@ -81,6 +81,15 @@ std::vector<T> odd_numbers(std::size_t count, std::uint64_t seed) {
   return values;
 }
 
+/// Numbers between -1 and 1.
+template <typename T>
+std::vector<T> small_numbers(std::size_t count, std::uint64_t seed) {
+  Random random(seed, 3, 7);
+  std::vector<T> values(count);
+  for (T& value : values) value = static_cast<T>(random.uniform() * 2 - 1);
+  return values;
+}
+
 template <typename T>
 auto bits_of(T value) {
   if constexpr (sizeof(T) == 8)

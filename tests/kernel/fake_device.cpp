@@ -338,6 +338,21 @@ class FakeDevice::Operations final : public Arithmetic {
            });
   }
 
+  void multiply(Buffer p, ConstBuffer m, ConstBuffer q, std::size_t rank) const override {
+    device_.enqueue([this, p = host(p), m = host(m), q = host(q), rank] { host_.multiply(p, m, q, rank); });
+  }
+  void multiply_transposed(Buffer q, ConstBuffer m, ConstBuffer p, std::size_t rank) const override {
+    device_.enqueue(
+        [this, q = host(q), m = host(m), p = host(p), rank] { host_.multiply_transposed(q, m, p, rank); });
+  }
+  void multiply_factors(Buffer m, ConstBuffer p, ConstBuffer q, std::size_t rank) const override {
+    device_.enqueue(
+        [this, m = host(m), p = host(p), q = host(q), rank] { host_.multiply_factors(m, p, q, rank); });
+  }
+  void orthonormalize(Buffer factor, std::size_t rank) const override {
+    device_.enqueue([this, factor = host(factor), rank] { host_.orthonormalize(factor, rank); });
+  }
+
   std::shared_ptr<bool> make_mark() const override {
     const std::shared_ptr<void> memory = allocate(sizeof(bool));
     return {memory, new (memory.get()) bool(false)};

@@ -85,6 +85,8 @@ TEST(TrainerDevice, TrainsWithTheBitsOfTheHost) {
       {"relay-sgd", "chain"},
       {"choco(codec=top-k)", "ring"},
       {"qadam", "ring", "adam"},
+      {"powersgd(rank=1)"},
+      {"powersgd", "ring", "adamw", "float32", 0.1},
       {"lag", "ring", "sgd"},
       {"local-sgd(tau=2)"},
       {"exact-diffusion", "ring", "sgd"},
@@ -98,6 +100,7 @@ TEST(TrainerDevice, TrainsShortParametersWithTheBitsOfTheHost) {
                       {"dsgd-atc", "one-peer-exponential", "adam"},
                       {"allreduce", "ring", "nesterov"},
                       {"accum-adam(s=2)", "ring", "adam"},
+                      {"powersgd(rank=1)"},
                       {"local-sgd(tau=2)"}},
                      {torch::kBFloat16});
 }

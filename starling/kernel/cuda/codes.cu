@@ -279,10 +279,6 @@ void decode_with(const OnDevice& here, const Decoder& decoder, std::size_t chunk
 constexpr std::size_t in_words(std::size_t bytes) {
   return (bytes + 7) / 8 * 8;
 }
-constexpr unsigned blocks_for(std::size_t threads) {
-  return static_cast<unsigned>((threads + kBlock - 1) / kBlock);
-}
-
 template <typename T, typename E>
 void encode_elements(const OnDevice& here, const T* in, std::size_t count, void* message) {
   const std::size_t elements = in_words(count * sizeof(E)) / sizeof(E);

@@ -7,6 +7,7 @@
 #include "starling/kernel/cuda/device_memory.h"
 #include "starling/kernel/cuda/driver.h"
 #include "starling/kernel/cuda/kernels.h"
+#include "starling/kernel/matrices.h"
 
 namespace starling::kernel::cuda {
 namespace {
@@ -182,6 +183,36 @@ void CudaArithmetic::accum_adam_update(const UpdatePass& pass, const AdamRule& r
   void* second = on_device(v);
   void* gathered = on_device(sum);
   if (pass.x.count > 0) cuda::accum_adam_update(OnDevice(), pass, rule, first, second, gathered, t, s, fold);
+}
+
+void CudaArithmetic::multiply(Buffer p, ConstBuffer m, ConstBuffer q, std::size_t rank) const {
+  const FactorShape shape = factor_shape("multiply", m, p, q, rank);
+  void* to = on_device(p);
+  const void* matrix = on_device(m);
+  const void* factor = on_device(q);
+  if (p.count > 0) cuda::multiply(OnDevice(), p.dtype, to, matrix, factor, shape);
+}
+
+void CudaArithmetic::multiply_transposed(Buffer q, ConstBuffer m, ConstBuffer p, std::size_t rank) const {
+  const FactorShape shape = factor_shape("multiply_transposed", m, p, q, rank);
+  void* to = on_device(q);
+  const void* matrix = on_device(m);
+  const void* factor = on_device(p);
+  if (q.count > 0) cuda::multiply_transposed(OnDevice(), q.dtype, to, matrix, factor, shape);
+}
+
+void CudaArithmetic::multiply_factors(Buffer m, ConstBuffer p, ConstBuffer q, std::size_t rank) const {
+  const FactorShape shape = factor_shape("multiply_factors", m, p, q, rank);
+  void* to = on_device(m);
+  const void* one = on_device(p);
+  const void* other = on_device(q);
+  if (m.count > 0) cuda::multiply_factors(OnDevice(), m.dtype, to, one, other, shape);
+}
+
+void CudaArithmetic::orthonormalize(Buffer factor, std::size_t rank) const {
+  check_factor("orthonormalize", factor, rank);
+  void* data = on_device(factor);
+  if (factor.count > 0) cuda::orthonormalize(OnDevice(), factor.dtype, data, factor.count / rank, rank);
 }
 
 std::shared_ptr<bool> CudaArithmetic::make_mark() const {

@@ -31,6 +31,10 @@ class CudaArithmetic final : public Arithmetic {
   void adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, long t) const override;
   void accum_adam_update(const UpdatePass& pass, const AdamRule& rule, Buffer m, Buffer v, Buffer sum, long t,
                          long s, bool fold) const override;
+  void multiply(Buffer p, ConstBuffer m, ConstBuffer q, std::size_t rank) const override;
+  void multiply_transposed(Buffer q, ConstBuffer m, ConstBuffer p, std::size_t rank) const override;
+  void multiply_factors(Buffer m, ConstBuffer p, ConstBuffer q, std::size_t rank) const override;
+  void orthonormalize(Buffer factor, std::size_t rank) const override;
   std::shared_ptr<bool> make_mark() const override;
 };
 

@@ -5,6 +5,7 @@
 #include "starling/kernel/arithmetic.h"
 #include "starling/kernel/codec_kernels.h"
 #include "starling/kernel/cuda/on_device.h"
+#include "starling/kernel/matrices.h"
 #include "starling/kernel/reduce.h"
 #include "starling/kernel/update.h"
 
@@ -73,6 +74,15 @@ void decode_int8(const OnDevice& here, const Int8Part& part, const void* message
 void combine_around_int8(const OnDevice& here, const Int8Part& part, void* out, const void* x,
                          std::span<const Term> terms, std::size_t count);
 
+/// For float32 and float64; see kernel/matrices.h.
+void multiply(const OnDevice& here, DType dtype, void* p, const void* m, const void* q,
+              const FactorShape& shape);
+void multiply_transposed(const OnDevice& here, DType dtype, void* q, const void* m, const void* p,
+                         const FactorShape& shape);
+void multiply_factors(const OnDevice& here, DType dtype, void* m, const void* p, const void* q,
+                      const FactorShape& shape);
+void orthonormalize(const OnDevice& here, DType dtype, void* factor, std::size_t rows, std::size_t rank);
+
 // The parts of load_kernels(), one per file.
 void load_plan_kernels();
 void load_sum_kernels();
@@ -83,5 +93,6 @@ void load_measure_kernels();
 void load_code_kernels();
 void load_sparse_kernels();
 void load_int8_kernels();
+void load_matrix_kernels();
 
 }  // namespace starling::kernel::cuda

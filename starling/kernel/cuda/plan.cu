@@ -97,6 +97,7 @@ void load_kernels() {
   load_code_kernels();
   load_sparse_kernels();
   load_int8_kernels();
+  load_matrix_kernels();
 }
 
 }  // namespace starling::kernel::cuda

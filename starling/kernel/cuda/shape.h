@@ -9,6 +9,11 @@ namespace starling::kernel::cuda {
 /// Threads per block.
 inline constexpr int kBlock = 256;
 
+/// The blocks of a launch, each of which handles `of_block` elements.
+constexpr unsigned blocks_for(std::size_t count, std::size_t of_block = kBlock) {
+  return static_cast<unsigned>((count + of_block - 1) / of_block);
+}
+
 /// How a kernel accesses its arrays: element by element if their alignments differ, otherwise in words of 16
 /// bytes; `streaming` if they are too large for the cache anyway.
 enum class Access { single, words, streaming };

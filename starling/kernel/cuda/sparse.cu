@@ -222,10 +222,6 @@ __global__ void begin_selection_kernel(Selection* selection, std::size_t k) {
   selection->k = k;
 }
 
-constexpr unsigned blocks_for(std::size_t count, std::size_t of_block) {
-  return static_cast<unsigned>((count + of_block - 1) / of_block);
-}
-
 template <typename T>
 void take_largest(const OnDevice& here, const T* in, std::size_t count, std::size_t k, void* message) {
   const unsigned tiles = blocks_for(count, kTile);

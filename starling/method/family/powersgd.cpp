@@ -1,8 +1,6 @@
 #include <cmath>
 #include <utility>
 
-#include <Eigen/Dense>
-
 #include "starling/base/random.h"
 #include "starling/method/family/list.h"
 
@@ -11,21 +9,14 @@ namespace {
 
 /// PowerSGD: a gradient with its residual, M, is sent as P = M Q, summed over all ranks and orthonormalized,
 /// and then Q = M^T P, also summed; the step is along P Q^T, and the rest of M is added to the next gradient.
-/// Q starts the next step's iteration. Parameters that would not become shorter are summed unchanged. Eigen
-/// multiplies the matrices, in host memory.
-template <typename T>
-class PowerSgd {
-  using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  using Columns = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-
+/// Q starts the next step's iteration. Parameters that would not become shorter are summed unchanged.
+class PowerSgd : public Method {
  public:
   explicit PowerSgd(std::size_t rank) : rank_(rank) {}
 
-  void gradient(Block& block) {
+  void gradient(Block& block) override {
     stage(block) = 0;
-    const Buffer contributors = contributors_of(block);
-    write_number(contributors, block.skipped ? 0 : 1);
-    std::vector<Buffer> sent = {contributors};
+    std::vector<Buffer> sent;
     for (const Segment& segment : block.segments) {
       const Shape shape = shape_of(segment);
       const Buffer m = with_residual(block, segment);
@@ -33,16 +24,15 @@ class PowerSgd {
         sent.push_back(m);
         continue;
       }
-      const Buffer p = part(block, "P", segment, shape.rows * rank_);
-      Eigen::Map<Columns>(floats(p), rows(shape), rank()).noalias() =
-          as_matrix(m, shape) *
-          Eigen::Map<const Columns>(floats(start(block, segment, shape)), columns(shape), rank());
-      sent.push_back(p);
+      sent.push_back(p_of(block, segment, shape));
+      block.arithmetic().multiply(sent.back(), m, start(block, segment, shape), rank_);
     }
+    sent.push_back(contributors_of(block));
+    write_number(sent.back(), block.skipped ? 0 : 1);
     block.collective().reduce(pieces_of(sent), Reduction::sum);
   }
 
-  void gradient_done(Block& block) {
+  void gradient_done(Block& block) override {
     const double contributors = read_number(contributors_of(block));
     if (contributors == 0) {
       block.skipped = true;
@@ -64,6 +54,14 @@ class PowerSgd {
     block.activate();
   }
 
+  void adapt(Block& block) override { block.update(); }
+
+  MethodRequirements requirements() const override {
+    return {.schedule = ScheduleKind::none,
+            .exact_messages_because = "its factors are sent unchanged",
+            .gradient = GradientUse::averaged};
+  }
+
  private:
   struct Shape {
     std::size_t rows = 0;  // 0: not compressed
@@ -82,24 +80,34 @@ class PowerSgd {
     return rank_ * (shape.rows + shape.columns) < segment.count ? shape : Shape{};
   }
 
-  static Buffer contributors_of(Block& block) { return block.make_state("contributors", dtype_of<T>, 1); }
-  static double& stage(Block& block) { return block.numbers("stage")[0]; }
-  Eigen::Index rank() const { return static_cast<Eigen::Index>(rank_); }
-  static Eigen::Index rows(const Shape& shape) { return static_cast<Eigen::Index>(shape.rows); }
-  static Eigen::Index columns(const Shape& shape) { return static_cast<Eigen::Index>(shape.columns); }
-  static T* floats(Buffer block) { return block.template host<T>(); }
-  static Eigen::Map<Matrix> as_matrix(Buffer block, const Shape& shape) {
-    return {floats(block), rows(shape), columns(shape)};
+  // Gradients of 16 bits are handled in float32.
+  static DType type_of(const Block& block) {
+    return block.dtype() == DType::float64 ? DType::float64 : DType::float32;
   }
+  // In host memory, where it is read in every step.
+  static Buffer contributors_of(Block& block) { return block.host_state("contributors", type_of(block), 1); }
+  static double& stage(Block& block) { return block.numbers("stage")[0]; }
   static Buffer part(Block& block, const std::string& key, const Segment& segment, std::size_t count) {
-    return block.make_state(key + "/" + std::to_string(segment.begin), dtype_of<T>, count);
+    return block.make_state(key + "/" + std::to_string(segment.begin), type_of(block), count);
+  }
+  static Buffer m_of(Block& block, const Segment& segment) {
+    return part(block, "M", segment, segment.count);
+  }
+  static Buffer left_of(Block& block, const Segment& segment) {
+    return part(block, "left", segment, segment.count);
+  }
+  Buffer p_of(Block& block, const Segment& segment, const Shape& shape) const {
+    return part(block, "P", segment, shape.rows * rank_);
+  }
+  Buffer q_of(Block& block, const Segment& segment, const Shape& shape) const {
+    return part(block, "Q", segment, shape.columns * rank_);
   }
   static Buffer gradient_of(Block& block, const Segment& segment) { return part_of(block.gradient, segment); }
 
   // M = gradient + the last residual; a rank without a gradient adds zero to the sums.
   static Buffer with_residual(Block& block, const Segment& segment) {
-    const Buffer m = part(block, "M", segment, segment.count);
-    const Buffer left = part(block, "left", segment, segment.count);
+    const Buffer m = m_of(block, segment);
+    const Buffer left = left_of(block, segment);
     if (block.skipped) {
       block.zero(m);
       return m;
@@ -111,76 +119,42 @@ class PowerSgd {
 
   // The first Q is drawn, the same on every rank; later ones are the last Q.
   Buffer start(Block& block, const Segment& segment, const Shape& shape) const {
-    const Buffer q = part(block, "Q", segment, shape.columns * rank_);
-    double& drawn = block.numbers("drawn/" + std::to_string(segment.begin))[0];
-    if (drawn == 0) {
-      Random random(segment.id, 0, stream::kPowerSgd);
-      for (std::size_t i = 0; i < q.count; ++i) floats(q)[i] = static_cast<T>(random.normal());
-    }
-    drawn = 1;
+    const Buffer q = q_of(block, segment, shape);
+    if (std::exchange(block.numbers("drawn/" + std::to_string(segment.begin))[0], 1) == 1) return q;
+    Random random(segment.id, 0, stream::kPowerSgd);
+    std::vector<double> drawn(q.count);
+    for (double& number : drawn) number = random.normal();
+    write_numbers(q, drawn);
     return q;
   }
 
   Buffer second_half(Block& block, const Segment& segment, const Shape& shape) const {
-    Eigen::Map<Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape), rank());
-    for (Eigen::Index r = 0; r < rank(); ++r) {
-      for (Eigen::Index earlier = 0; earlier < r; ++earlier)
-        p.col(r) -= p.col(earlier).dot(p.col(r)) * p.col(earlier);
-      const T norm = p.col(r).norm();
-      if (norm > 0) p.col(r) /= norm;
-    }
-    const Buffer q = part(block, "Q", segment, shape.columns * rank_);
-    Eigen::Map<Columns>(floats(q), columns(shape), rank()).noalias() =
-        as_matrix(part(block, "M", segment, segment.count), shape).transpose() * p;
+    const Buffer p = p_of(block, segment, shape);
+    const Buffer q = q_of(block, segment, shape);
+    block.arithmetic().orthonormalize(p, rank_);
+    block.arithmetic().multiply_transposed(q, m_of(block, segment), p, rank_);
     return q;
   }
 
   // Turns Q, the sum over all ranks, into the mean over those with a gradient.
   void finish(Block& block, const Segment& segment, double contributors) const {
     const Shape shape = shape_of(segment);
-    const Buffer m = part(block, "M", segment, segment.count);
+    const Buffer m = m_of(block, segment);
     if (shape.rows == 0) {
       block.combine(m, {{m, 1 / contributors}});
       block.copy(gradient_of(block, segment), m);
       return;
     }
-    const Eigen::Map<const Columns> p(floats(part(block, "P", segment, shape.rows * rank_)), rows(shape),
-                                      rank());
-    const Eigen::Map<const Columns> q(floats(part(block, "Q", segment, shape.columns * rank_)),
-                                      columns(shape), rank());
-    const auto share = static_cast<T>(1 / contributors);
-    const Matrix step = share * (p * q.transpose());
-    const Buffer left = part(block, "left", segment, segment.count);
-    if (!block.skipped) as_matrix(left, shape) = as_matrix(m, shape) - step;
-    block.copy(gradient_of(block, segment), {dtype_of<T>, step.data(), segment.count});
+    const Buffer q = q_of(block, segment, shape);
+    block.combine(q, {{q, 1 / contributors}});
+    // A rank without a gradient keeps its residual.
+    const Buffer left = left_of(block, segment), mean = block.skipped ? m : left;
+    block.arithmetic().multiply_factors(mean, p_of(block, segment, shape), q, rank_);
+    block.copy(gradient_of(block, segment), mean);
+    if (!block.skipped) block.combine(left, {{m, 1}, {mean, -1}});
   }
 
   std::size_t rank_;
-};
-
-/// PowerSgd for blocks of float32 and of float64.
-class PowerSgdMethod : public Method {
- public:
-  explicit PowerSgdMethod(std::size_t rank) : narrow_(rank), wide_(rank) {}
-
-  void gradient(Block& block) override {
-    block.dtype() == DType::float64 ? wide_.gradient(block) : narrow_.gradient(block);
-  }
-  void gradient_done(Block& block) override {
-    block.dtype() == DType::float64 ? wide_.gradient_done(block) : narrow_.gradient_done(block);
-  }
-  void adapt(Block& block) override { block.update(); }
-
-  MethodRequirements requirements() const override {
-    return {.schedule = ScheduleKind::none,
-            .exact_messages_because = "its factors are sent unchanged",
-            .host_memory_because = "its products of matrices are computed by Eigen",
-            .gradient = GradientUse::averaged};
-  }
-
- private:
-  PowerSgd<float> narrow_;
-  PowerSgd<double> wide_;
 };
 
 }  // namespace
@@ -190,7 +164,7 @@ MethodFamily powersgd() {
           "allreduce of low-rank gradients with error feedback (PowerSGD)",
           {{"rank", "2", "rank of the matrices that are sent"}},
           [](const Parameters& given) {
-            return std::make_shared<PowerSgdMethod>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
+            return std::make_shared<PowerSgd>(static_cast<std::size_t>(given.integer("rank", 1, 1024)));
           }};
 }
 

@@ -35,6 +35,11 @@ TEST(CudaArithmeticTest, RefusesWhatTheHostRefuses) {
         on_gpu().adam_update({{}, device, 1, device}, {}, device, device, 1);
       },
       "something to start from");
+  refuses([&] { on_gpu().multiply(device, device, host, 2); }, "elements in host memory");
+  refuses([&] { on_gpu().multiply_transposed(device, device, integers, 2); },
+          "multiply_transposed: M, P and Q");
+  refuses([&] { on_gpu().multiply_factors(device, device, device, 3); }, "4 elements cannot be the product");
+  refuses([&] { on_gpu().orthonormalize(integers, 2); }, "factors are float32 or float64, not int32");
   refuses([&] { on_gpu().reduce(static_cast<Reduction>(9), device, device); }, "valid are sum, min, max");
   EXPECT_EQ(fake_cuda::pending(), 0U);
 }

@@ -3,6 +3,7 @@
 #include "starling/kernel/cuda/codes.cu"
 #include "starling/kernel/cuda/int8.cu"
 #include "starling/kernel/cuda/maps.cu"
+#include "starling/kernel/cuda/matrices.cu"
 #include "starling/kernel/cuda/measures.cu"
 #include "starling/kernel/cuda/message_updates.cu"
 #include "starling/kernel/cuda/plan.cu"
