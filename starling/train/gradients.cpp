@@ -67,7 +67,8 @@ Gradients::Gradients(Replica& replica, SettingsWatch& watch, std::function<void(
       begin_step_(std::move(begin_step)),
       arrivals_(replica.parameters.size()),
       incomplete_(replica.buckets.size(), 0),
-      completed_(replica.buckets.size(), false) {
+      completed_(replica.buckets.size(), false),
+      ungathered_(replica.buckets.size(), 0) {
   const TrainerOptions& options = replica.options;
   const bool through_host = std::ranges::any_of(replica.buckets, [](const Bucket& bucket) {
     return bucket.home_x.defined() && bucket.home_x.device() != bucket.x.device();
@@ -140,7 +141,8 @@ void Gradients::zero() {
   }
   if (!replica_.on_device())
     for (const Bucket& bucket : replica_.buckets) bucket.zero_gradient();
-  gathered_.clear();
+  for (std::size_t b = 0; b < ungathered_.size(); ++b)
+    ungathered_[b] = replica_.on_device() ? replica_.buckets[b].parameters.size() : 0;
   forget();
   unscaled_ = false;
 }
@@ -148,7 +150,6 @@ void Gradients::zero() {
 void Gradients::collect() {
   const std::lock_guard lock(mutex_);
   check_unedited();
-  gathered_.clear();
   for (std::size_t b = 0; b < completed_.size(); ++b)
     if (replica_.gradients_finished)
       adopt_finished(b);
@@ -189,6 +190,9 @@ void Gradients::accumulated(std::size_t i, const torch::Tensor& part) {
   const int count = ++arrivals_[i].count;
   arrivals_[i].used.reset();
   note_computed(i);
+  // Here, while the device computes the other gradients, rather than in step().
+  if (count == 1 && ungathered_[placed.bucket] > 0 && --ungathered_[placed.bucket] == 0)
+    gather(placed.bucket);
   if (count > needed && withheld_) std::rethrow_exception(withheld_);
   if (failure_) return;  // step() throws it
   if (count > needed && completed_[placed.bucket])
@@ -238,7 +242,6 @@ void Gradients::complete(std::size_t bucket) {
   completed_[bucket] = true;
   begin_step_();
   adopt(bucket);
-  gathered_.clear();  // backward needs the memory
   note_used(bucket, !sends);
   // On a device the mean is found to be not finite, one step later.
   if (raises_nonfinite() && sends && !withheld_ && !replica_.on_device() &&
@@ -316,34 +319,44 @@ void Gradients::finish() {
 }
 
 // If .grad is not the view of flat memory (because the program assigned it, or backward created it), copies
-// it into the view; on a device, all of a bucket at once. Parameters whose gradient is missing or unchanged
-// since zero() are not updated.
-void Gradients::adopt(std::size_t bucket) {
+// it into the view; on a device, all of a bucket at once.
+void Gradients::gather(std::size_t bucket) {
   const torch::NoGradGuard no_grad;
-  Block& block = replica_.block(bucket);
   std::vector<kernel::GatheredPart> parts;
+  std::vector<torch::Tensor> gathered;  // kept until the copy is enqueued
   for (const std::size_t i : replica_.buckets[bucket].parameters) {
     Placed& placed = replica_.parameters[i];
-    Arrival& arrival = arrivals_[i];
+    if (is_same(placed.parameter.grad(), placed.gradient)) continue;
     const torch::Tensor current = placed.parameter.grad();
-    if (!is_same(current, placed.gradient)) {
-      const auto count = static_cast<std::size_t>(placed.parameter.numel());
-      if (replica_.on_device() && !current.defined()) {
-        parts.push_back({nullptr, placed.offset, count});
-      } else if (replica_.on_device() && lies_alike(current, placed.gradient)) {
-        parts.push_back({current.data_ptr(), placed.offset, count});
-        gathered_.push_back(current);
-      } else if (current.defined()) {
-        copy_gradient(current, placed);
-      } else {
-        placed.gradient.zero_();
-      }
-      arrival.zero = current.defined() ? kWritten : placed.gradient._version();
-      placed.parameter.mutable_grad() = placed.gradient;
+    const auto count = static_cast<std::size_t>(placed.parameter.numel());
+    // A method may have written to the gap after the parameter.
+    const std::size_t gap = replica_.block(bucket).segments[placed.segment].count - count;
+    if (replica_.on_device() && gap > 0) parts.push_back({nullptr, placed.offset + count, gap});
+    if (replica_.on_device() && !current.defined()) {
+      parts.push_back({nullptr, placed.offset, count});
+    } else if (replica_.on_device() && lies_alike(current, placed.gradient)) {
+      parts.push_back({current.data_ptr(), placed.offset, count});
+      gathered.push_back(current);
+    } else if (current.defined()) {
+      copy_gradient(current, placed);
+    } else {
+      placed.gradient.zero_();
     }
-    block.segments[placed.segment].active = placed.gradient._version() != arrival.zero;
+    arrivals_[i].zero = current.defined() ? kWritten : placed.gradient._version();
+    placed.parameter.mutable_grad() = placed.gradient;
   }
-  if (!parts.empty()) block.arithmetic().gather(replica_.buckets[bucket].home_gradient_block(), parts);
+  if (!parts.empty())
+    replica_.block(bucket).arithmetic().gather(replica_.buckets[bucket].home_gradient_block(), parts);
+}
+
+// Parameters whose gradient is missing or unchanged since zero() are not updated.
+void Gradients::adopt(std::size_t bucket) {
+  const torch::NoGradGuard no_grad;
+  gather(bucket);
+  for (const std::size_t i : replica_.buckets[bucket].parameters) {
+    const Placed& placed = replica_.parameters[i];
+    replica_.block(bucket).segments[placed.segment].active = placed.gradient._version() != arrivals_[i].zero;
+  }
   replica_.buckets[bucket].fetch_gradient();
   if (!replica_.gradients_finished && watch_.wants_gradients(replica_.driver->step())) {
     const torch::Tensor gradient = replica_.buckets[bucket].gradient.cpu();

@@ -76,6 +76,7 @@ class Gradients {
   void begin_backward();
   void complete(std::size_t bucket);
   void end_backward();
+  void gather(std::size_t bucket);
   void adopt(std::size_t bucket);
   void adopt_finished(std::size_t bucket);
   void forget();
@@ -92,10 +93,10 @@ class Gradients {
   std::mutex mutex_;                     // backward may run on several threads
   std::vector<Arrival> arrivals_;        // by parameter
   std::vector<std::size_t> incomplete_;  // by bucket: parameters whose gradient is missing
-  /// Gradients that were copied into buckets on a device. Kept until zero(), which frees them as torch's
-  /// does: in step() it would delay the enqueueing of updates.
-  std::vector<torch::Tensor> gathered_;
-  std::vector<bool> completed_;  // by bucket: all gradients are complete and the method has them
+  std::vector<bool> completed_;          // by bucket: all gradients are complete and the method has them
+  /// By bucket on a device: parameters whose first gradient since zero() is missing. After the last one,
+  /// backward gathers the bucket.
+  std::vector<std::size_t> ungathered_;
   bool sends_early_ = false;
   bool has_scaler_ = false;               // torch's GradScaler checks for overflows
   bool unscaled_ = false;                 // since zero()
