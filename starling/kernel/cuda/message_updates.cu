@@ -84,16 +84,44 @@ void update_with_short(const OnDevice& here, const UpdatePass& pass, const Step<
 constexpr int kWarp = 32;
 constexpr int kWarps = kBlock / kWarp;
 
-/// A thread's elements of a whole run that a warp works on: four words of four elements.
+/// A thread's elements of a whole run that a warp works on: four words of four elements, kAtOnce in a part.
+template <int kAtOnce>
 struct RunWords {
-  static constexpr int kWords = 4;
+  static constexpr int kParts = 4 / kAtOnce;
   std::ptrdiff_t first;
 
-  __device__ __forceinline__ Words<Access::words, 4> operator[](int w) const {
-    return {first + w * kWarp * 4};
+  struct Part {
+    static constexpr int kLanes = 4 * kAtOnce;
+    std::ptrdiff_t first;
+
+    template <typename E>
+    __device__ __forceinline__ void load(const E* from, E (&to)[kLanes]) const {
+      E word[kAtOnce][4];
+#pragma unroll
+      for (int w = 0; w < kAtOnce; ++w) at(w).load(from, word[w]);
+      memcpy(to, word, sizeof to);
+    }
+    template <typename E>
+    __device__ __forceinline__ void store(E* to, const E (&from)[kLanes]) const {
+      E word[kAtOnce][4];
+      memcpy(word, from, sizeof from);
+#pragma unroll
+      for (int w = 0; w < kAtOnce; ++w) at(w).store(to, word[w]);
+    }
+
+   private:
+    __device__ __forceinline__ Words<Access::words, 4> at(int w) const {
+      return {first + w * kWarp * 4};
+    }
+  };
+  __device__ __forceinline__ Part operator[](int part) const {
+    return {first + part * kWarp * Part::kLanes};
   }
 };
-static_assert(4 * RunWords::kWords * kWarp == kInt8Run);
+static_assert(4 * 4 * kWarp == kInt8Run);
+/// More words at once need more registers, with which fewer warps run: measured on an H200.
+template <typename Step>
+inline constexpr int kWordsAtOnce = Step::kStates == 1 ? 2 : 1;
 
 /// The messages of an int8 pass, as a kernel argument.
 struct Int8Arrays {
@@ -130,6 +158,7 @@ __global__ void __launch_bounds__(kBlock)
                        const __grid_constant__ Int8Arrays messages,
                        const __grid_constant__ PassArrays<float> pass,
                        const __grid_constant__ Step<float> step) {
+  using OfRun = RunWords<kWordsAtOnce<Step<float>>>;
   const auto index = [] { return blockIdx.x * kWarps + threadIdx.x / kWarp; };
   const auto is_whole = [&](const Run& run) {
     return messages.aligned && run.count == kInt8Run && run.begin % 4 == 0;
@@ -137,13 +166,13 @@ __global__ void __launch_bounds__(kBlock)
   // Calls body with the elements of the thread that it keeps, or with one at a time.
   const auto lanes_of = [&](const Run& run, const auto& whole, const auto& one) {
     const unsigned lane = threadIdx.x % kWarp;
-    if (is_whole(run)) return whole(RunWords{static_cast<std::ptrdiff_t>(run.begin + 4 * lane)});
+    if (is_whole(run)) return whole(OfRun{static_cast<std::ptrdiff_t>(run.begin + 4 * lane)});
 #pragma unroll 1
     for (std::size_t i = lane; i < run.count; i += kWarp)
       one(OneElement{static_cast<std::ptrdiff_t>(run.begin + i)});
   };
   struct Kept {
-    float y[RunWords::kWords][4];
+    float y[OfRun::kParts][OfRun::Part::kLanes];
   };
   OfThread<Kept> kept;
   OfThread<unsigned> least, greatest;
@@ -179,9 +208,9 @@ __global__ void __launch_bounds__(kBlock)
     };
     lanes_of(
         run,
-        [&](const RunWords& words) {
+        [&](const OfRun& words) {
 #pragma unroll
-          for (int w = 0; w < RunWords::kWords; ++w) step_with(words[w], kept().y[w]);
+          for (int p = 0; p < OfRun::kParts; ++p) step_with(words[p], kept().y[p]);
         },
         [&](const OneElement& lanes) {
           float y[1];
@@ -209,9 +238,9 @@ __global__ void __launch_bounds__(kBlock)
     };
     lanes_of(
         run,
-        [&](const RunWords& words) {
+        [&](const OfRun& words) {
 #pragma unroll
-          for (int w = 0; w < RunWords::kWords; ++w) send(words[w], kept().y[w]);
+          for (int p = 0; p < OfRun::kParts; ++p) send(words[p], kept().y[p]);
         },
         [&](const OneElement& lanes) {
           float y[1];
