@@ -85,7 +85,7 @@ class Trainer {
   torch::Tensor scale(const torch::Tensor& loss) const;
   /// If the method averages gradients, .grad is the mean when this returns, and may be changed before step().
   /// backward() has averaged already, unless it computed no gradient for some parameter or gradients are sent
-  /// in step() (on a device, with loss_scale, with on_nonfinite "skip").
+  /// in step() (through the host, with loss_scale, with on_nonfinite "skip").
   void finish_gradients();
   /// Ends the step: updates with the gradients in .grad, and averages. Returns false if this rank's update
   /// was skipped because of an overflow.

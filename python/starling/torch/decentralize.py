@@ -503,7 +503,8 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = _
                  topology: Optional[Topology] = None, *, seed: int = 0, bucket_mb: Optional[float] = None, message: str = "float32",
                  accumulation: int = 0, clip_norm: float = 0.0, eager: bool = False, loss_scale: float = 0.0,
                  on_nonfinite: str = "raise", buffers: str = "average", on_peer_failure: str = "raise",
-                 broadcast_at_start: bool = True, per_rank_settings: bool = False, master_weights: bool = False, on_loss: Optional[str] = None,
+                 broadcast_at_start: bool = True, per_rank_settings: bool = False, master_weights: bool = False, through_host: bool = False,
+                 on_loss: Optional[str] = None,
                  _after_backward: Optional[Callable[[], None]] = None) -> Decentralized:
     """Makes an optimizer decentralized: ``step()`` updates as before and averages with the neighbors, by any method, on
     any topology.
@@ -523,9 +524,10 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = _
     bfloat16 or int8. ``accumulation``: backward passes per step, 0 for any number. ``clip_norm``: the largest global
     norm of the gradients. ``per_rank_settings``: ranks may have learning rates and other optimizer settings of their
     own, which are compared otherwise. ``eager``: updates inside backward. ``on_nonfinite``: a gradient is infinite or
-    NaN: "raise" ``starling.NonFinite`` before it is sent, "skip" this rank's update, or "ignore" it.
+    NaN: "raise" ``starling.NonFinite`` before it is sent (on a GPU one step later), "skip" this rank's update, or "ignore" it.
     ``on_peer_failure``: "raise", or "reweight" to continue without ranks that die. ``master_weights``: trains parameters
-    of float16 or bfloat16 in float32, of which they show the rounded values.
+    of float16 or bfloat16 in float32, of which they show the rounded values. ``through_host``: exchanges models on a GPU
+    through the host's memory.
     """
     if on_loss is not None:
         warn_renamed("on_loss", "on_peer_failure", stacklevel=3)
@@ -536,5 +538,5 @@ def decentralize(model: Model, optimizer: torch.optim.Optimizer, method: str = _
     made._attach(optimizer, models_of(model), method=method, **_topology_options(topology), seed=seed, bucket_mb=bucket_mb,
                  message=message, accumulation=accumulation, clip_norm=clip_norm, eager=eager, loss_scale=loss_scale,
                  on_nonfinite=on_nonfinite, buffers=buffers, on_peer_failure=on_peer_failure, broadcast_at_start=broadcast_at_start,
-                 per_rank_settings=per_rank_settings, master_weights=master_weights, after_backward=_after_backward)
+                 per_rank_settings=per_rank_settings, master_weights=master_weights, through_host=through_host, after_backward=_after_backward)
     return made
