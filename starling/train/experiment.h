@@ -71,7 +71,8 @@ void visit_settings(E& e, Visit&& visit) {
   visit("accumulation", e.accumulation, "batches per step");
   visit("clip_norm", e.clip_norm, "gradients longer than this are scaled down to it; 0: never");
   visit("on_nonfinite", e.on_nonfinite,
-        "if a gradient is infinite or NaN: raise (the worker stops), skip (its update) or ignore");
+        "if a gradient is infinite or NaN: raise (the worker stops; on a GPU nothing is checked), skip (its "
+        "update) or ignore");
   visit("eager", e.eager, "whether layers are updated and sent inside backward");
   visit("reports", e.reports, "progress reports per epoch, in addition to the evaluations");
   visit("evaluations", e.evaluations, "evaluations on the test data per epoch, the last at its end");

@@ -269,6 +269,14 @@ def test_checkpoints_continue_on_the_other_device(method):
         shutil.rmtree(folder)
 
 
+def test_through_the_host():
+    models = [net(where) for where in ("cpu", device)]
+    for model in models:
+        train(model, sgd(model, through_host=True))
+    assert_near(parameters_of(models[1]), parameters_of(models[0]))
+    assert next(models[1].parameters()).device.type == device.type
+
+
 @on_gpu
 @pytest.mark.parametrize("way", ["allreduce", "awc", "atc"])
 def test_mixed_precision_with_an_overflow_on_one_rank(way):
