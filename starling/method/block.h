@@ -46,8 +46,8 @@ class Block {
 
   /// The factor of the gradient (from clipping or averaging); updates apply it.
   double gradient_scale = 1;
-  /// If given, parameters in fewer bits than x, whose master weights x are. update_from_shared() writes x there,
-  /// too, and sets `wrote_rounded`; after other changes of x the owner does.
+  /// If given, parameters in fewer bits than x, whose master weights x are. update_from_shared() writes x
+  /// there, too, and sets `wrote_rounded`; after other changes of x the owner does.
   Buffer rounded;
   bool wrote_rounded = false;
   /// No update in this step (an overflow, an empty batch); the block still takes part, with x unchanged.

@@ -16,7 +16,6 @@
 #include "starling/base/checksum.h"
 #include "starling/base/error.h"
 #include "starling/kernel/device.h"
-#include "starling/kernel/device.h"
 #include "starling/record/checkpoint_file.h"
 #include "starling/record/checkpoint_layout.h"
 #include "starling/record/checkpoint_phase.h"

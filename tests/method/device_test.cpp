@@ -147,12 +147,10 @@ INSTANTIATE_TEST_SUITE_P(Messages, DeviceMethodTest,
                          case_name);
 
 std::vector<DeviceCase> compressed_cases() {
-  std::vector<DeviceCase> all = {{"low-precision-ring", "ring", "momentum(lr=0.05)"},
-                                 {"bytegrad", "ring", "momentum(lr=0.05)"},
-                                 {"qsgd(feedback=true)", "ring", "sgd(lr=0.05)"},
-                                 {"sign-sgd", "ring", "sgd(lr=0.01)"},
-                                 {"qadam(warmup=5)", "ring", "adam(lr=0.05)"},
-                                 {"powersgd(rank=1)", "ring", "momentum(lr=0.05)"}};
+  std::vector<DeviceCase> all = {
+      {"low-precision-ring", "ring", "momentum(lr=0.05)"}, {"bytegrad", "ring", "momentum(lr=0.05)"},
+      {"qsgd(feedback=true)", "ring", "sgd(lr=0.05)"},     {"sign-sgd", "ring", "sgd(lr=0.01)"},
+      {"qadam(warmup=5)", "ring", "adam(lr=0.05)"},        {"powersgd(rank=1)", "ring", "momentum(lr=0.05)"}};
   for (const CodecFamily& family : codec_families()) {
     if (family.name == "vote") continue;  // signs only, for sign-sgd
     all.push_back({"choco(codec=" + family.name + ")", "ring", "sgd(lr=0.05)"});

@@ -108,8 +108,7 @@ TEST(GradientPass, TheTrainerTakesGradientsOfAGraph) {
           trainer.zero_grad();
           const auto found =
               torch::autograd::grad({loss_of(*network, flock.rank(), t)}, network->parameters());
-          for (std::size_t i = 0; i < found.size(); ++i)
-            network->parameters()[i].mutable_grad() = found[i];
+          for (std::size_t i = 0; i < found.size(); ++i) network->parameters()[i].mutable_grad() = found[i];
           trainer.step();
         }
         require_equal(flat_parameters(*network), expected, method);
