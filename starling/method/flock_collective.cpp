@@ -17,9 +17,9 @@ FlockCollective::~FlockCollective() {
 
 void FlockCollective::reduce(Pieces pieces, Reduction reduction) {
   // Beside vectors on a device, numbers for the host have a message of their own.
-  const auto numbers = std::stable_partition(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return piece.in.memory == pieces[0].in.memory;
-  });
+  const auto numbers = std::stable_partition(
+      pieces.begin(), pieces.end(),
+      [memory = pieces[0].in.memory](const Piece& piece) { return piece.in.memory == memory; });
   if (numbers != pieces.end()) {
     pending_.push_back(ByteOperations(flock_).allreduce(Pieces(numbers, pieces.end()), reduction,
                                                         Name(name_ + "/reduce/numbers")));

@@ -180,6 +180,38 @@ TEST(TrainerDevice, TrainsMasterWeightsWithTheBitsOfTheHost) {
                      {torch::kBFloat16});
 }
 
+// Backward gathers a bucket after its last gradient; others may come before, after, or not at all.
+TEST(TrainerDevice, AddsUpGradientsOfPartsOfTheModel) {
+  for (const std::string method : {"dsgd-awc", "allreduce"}) {
+    const auto run = [&](Flock& flock) {
+      const NetworkPtr network = make_network("conv", flock.rank());
+      const OptimizerPtr optimizer = local_optimizer("momentum").make(network->parameters());
+      Trainer trainer(flock, *network, *optimizer,
+                      {.method = method, .topology = "ring", .bucket_mb = 1e-4, .accumulation = 0});
+      for (Step t = 0; t < 6; ++t) {
+        if (t != 3) trainer.zero_grad();  // then gradients add up
+        const auto part = [&](std::size_t i) {
+          network->parameters()[i].square().sum().backward();
+          trainer.finish_gradients();
+        };
+        if (t % 2 == 0) part(0);
+        if (t != 4) {
+          loss_of(*network, flock.rank(), t).backward();
+          trainer.finish_gradients();
+        }
+        if (t % 3 != 0) part(1);
+        trainer.step();
+      }
+      return flat_parameters(*network).clone();
+    };
+    std::vector<torch::Tensor> host(3);
+    on_ranks(3, [&](Flock& flock) { host[static_cast<std::size_t>(flock.rank())] = run(flock); });
+    on_device(3, [&](Flock& flock) {
+      require_equal(run(flock), host[static_cast<std::size_t>(flock.rank())], method);
+    });
+  }
+}
+
 // Steps end one rank after another, so that methods that wait for nobody do the same every time.
 torch::Tensor train_in_turns(Flock& flock, const std::string& method) {
   const NetworkPtr network = make_network("conv", flock.rank());
